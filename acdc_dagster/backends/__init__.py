@@ -1,0 +1,1 @@
+"""Who runs a plan. Here: the embedded default, child processes of this machine."""

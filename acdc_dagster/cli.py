@@ -1,0 +1,100 @@
+"""The `acdc` command."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from acdc_dagster import __version__
+from acdc_dagster.errors import AcdcError
+
+
+class _Group(click.Group):
+    """A fault that its user can mend is printed, not thrown at them."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except AcdcError as error:
+            click.echo(f"Error: {error}", err=True)
+            ctx.exit(1)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="acdc")
+def main() -> None:
+    """Offline LLM batch inference as Dagster assets."""
+
+
+@main.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--tokenizer",
+    type=click.Path(path_type=Path),
+    help="Model folder or tokenizer.json; else the deployment's model of that name, else an "
+    "estimate.",
+)
+@click.option("--block-size", default=16, show_default=True, help="Tokens in a KV block.")
+@click.option(
+    "--kv-tokens",
+    default=65_536,
+    show_default=True,
+    help="Tokens that the engine's prefix cache holds.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def check(
+    file: Path, tokenizer: Path | None, block_size: int, kv_tokens: int, *, as_json: bool
+) -> None:
+    """Say what an OpenAI-batch FILE holds and what its order is worth.
+
+    Exit code 0 if a job could run it, 1 if not.
+    """
+    from acdc_dagster.prefix.report import report_file
+
+    report = report_file(file, tokenizer, block_size, kv_tokens)
+    click.echo(report.as_json() if as_json else report.as_text())
+    sys.exit(0 if report.can_run else 1)
+
+
+@main.command()
+@click.argument("job")
+@click.option("--partition", help="Partition key; needed if the job has partitions.")
+def run(job: str, partition: str | None) -> None:
+    """Materialise all five assets of JOB for one partition, and say what came out.
+
+    The run is recorded where `dagster dev` looks, so that it can be followed in the UI too.
+    """
+    from acdc_dagster.run import run_job
+
+    sys.exit(0 if run_job(job, partition) else 1)
+
+
+@main.command()
+@click.option("--tables", "root", required=True, help="Root of the tables.")
+@click.option("--job", required=True, help="The job's name.")
+@click.option("--partition", required=True, help="Partition key.")
+@click.option("--shard", required=True, type=int, help="Number of the shard in the plan.")
+@click.option("--run-id", default="", help="Recorded with each result.")
+@click.option("--stop-with-parent", is_flag=True, help="Stop when standard input is closed.")
+def worker(
+    root: str, job: str, partition: str, shard: int, run_id: str, *, stop_with_parent: bool
+) -> None:
+    """Answer what is left of one shard of a planned partition.
+
+    Tells its progress as lines of JSON on standard output; ACDC_STORAGE_OPTIONS holds a JSON object
+    of options for the tables' storage. Exit code 0 if the shard is complete, 3 if it was told to
+    stop, 1 if it failed; what was answered is committed in any case.
+    """
+    from acdc_dagster.inference.process import run_worker
+    from acdc_dagster.inference.worker import WorkOrder
+    from acdc_dagster.tables import Tables
+
+    storage_options = json.loads(os.environ.get("ACDC_STORAGE_OPTIONS", "{}"))
+    order = WorkOrder(partition, shard, run_id)
+    sys.exit(run_worker(order, Tables(root, job, storage_options), stop_with_parent))
+
+
+if __name__ == "__main__":
+    main(prog_name="acdc")

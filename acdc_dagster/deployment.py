@@ -1,0 +1,200 @@
+"""Where jobs run: a deployment folder with `assets/` and `resources/<env>.yaml`.
+
+The repository itself is a deployment. `ACDC_DEPLOYMENT` names another folder and `ACDC_ENV` another
+environment than `local`. Relative paths in the YAML are relative to the deployment folder, so that
+a run does not depend on where it was started.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import Field
+
+from acdc_dagster.declared import Declared, declaration
+from acdc_dagster.errors import DeclarationError, ModelError
+from acdc_dagster.job import Job, version_of
+
+
+class ModelPlace(Declared):
+    """A model and where the workers find it."""
+
+    path: str = Field(description="Folder with config.json, tokenizer.json and the weights.")
+    revision: str | None = Field(
+        default=None, description="Told from the files if not given; part of the request hash."
+    )
+    max_model_len: int | None = Field(
+        default=None, ge=1, description="Context limit in tokens, if below the model's own."
+    )
+
+
+class Engine(Declared):
+    """Settings of one vLLM engine; `extra` passes any other engine argument by its vLLM name."""
+
+    max_num_seqs: int = Field(default=64, ge=1)
+    max_num_batched_tokens: int = Field(default=2048, ge=16)
+    block_size: int = Field(default=16, ge=1, description="Tokens in a KV block.")
+    kv_cache_gib: int | None = Field(default=None, ge=1, description="CPU engine: KV memory.")
+    dtype: str = "auto"
+    extra: dict[str, Any] = Field(default_factory=dict)
+
+
+class Commit(Declared):
+    """When a worker commits a chunk of results: at whichever limit comes first."""
+
+    rows: int = Field(default=256, ge=1)
+    seconds: float = Field(default=20.0, gt=0)
+
+
+class LocalBackend(Declared):
+    """The embedded default: workers as child processes on this machine."""
+
+    replicas: int = Field(default=1, ge=1)
+    engine: Engine = Engine()
+    commit: Commit = Commit()
+    env: dict[str, str] = Field(
+        default_factory=dict, description="Environment variables of the workers; no secrets."
+    )
+
+
+class Backends(Declared):
+    """The backends that this environment offers."""
+
+    local: LocalBackend = LocalBackend()
+
+
+class Environment(Declared):
+    """One `resources/<env>.yaml`: where tables and models are and where plans run."""
+
+    tables: str = Field(description="Root of all tables: a folder, s3://, gs:// or abfss://.")
+    storage_options: dict[str, str] = Field(
+        default_factory=dict,
+        description="Passed to delta-rs; credentials come from its environment variables.",
+    )
+    models: dict[str, ModelPlace]
+    backends: Backends = Backends()
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that is there.
+
+    Attributes:
+        context_length: Most tokens of prompt and answer together.
+        revision: Names the weights and tokenizer; results of different revisions never mix.
+    """
+
+    name: str
+    path: Path
+    revision: str
+    context_length: int
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A deployment folder under one of its environments."""
+
+    root: Path
+    env: str
+    environment: Environment
+
+    @staticmethod
+    def load(root: Path | None = None, env: str | None = None) -> "Deployment":
+        """The deployment at `root` (or `ACDC_DEPLOYMENT`, or here) under `env` (or `ACDC_ENV`).
+
+        Raises:
+            DeclarationError: `resources/<env>.yaml` is missing or wrong.
+        """
+        root = (root or Path(os.environ.get("ACDC_DEPLOYMENT", "."))).resolve()
+        env = env or os.environ.get("ACDC_ENV", "local")
+        path = root / "resources" / f"{env}.yaml"
+        if not path.is_file():
+            others = sorted(file.stem for file in (root / "resources").glob("*.yaml"))
+            raise DeclarationError(
+                f"{path} does not exist.",
+                f"Set ACDC_ENV to one of: {', '.join(others)}."
+                if others
+                else "Start in a deployment folder, or set ACDC_DEPLOYMENT to one.",
+            )
+        return Deployment(root, env, declaration(Environment, path))
+
+    def resolve(self, place: str) -> str:
+        """A path of the YAML as an absolute path; a URI stays as it is."""
+        if "://" in place:
+            return place
+        return str(self.root / Path(place).expanduser())
+
+    @property
+    def tables_root(self) -> str:
+        """The root of all tables, as a URI or absolute path."""
+        return self.resolve(self.environment.tables)
+
+    def job(self, name: str) -> Job:
+        """The job of that name.
+
+        Raises:
+            DeclarationError: There is no such job, or its declaration is wrong.
+        """
+        folders = {file.parent.name: file.parent for file in self._job_files()}
+        if name in folders:
+            return Job.load(folders[name])
+        raise DeclarationError(
+            f"There is no job {name!r} in {self.root / 'assets'}.",
+            f"Choose one of: {', '.join(sorted(folders)) or '(none declared)'}.",
+        )
+
+    def _job_files(self) -> list[Path]:
+        return sorted((self.root / "assets").glob("**/defs.yaml"))
+
+    def model(self, name: str) -> Model:
+        """The model of that name, once its folder is seen to hold what a job needs.
+
+        Raises:
+            ModelError: The name is unknown, or the folder or one of its files is missing.
+        """
+        place = self.environment.models.get(name)
+        resources = self.root / "resources" / f"{self.env}.yaml"
+        if place is None:
+            raise ModelError(
+                f"The model {name!r} is not declared in {resources}.",
+                f"Choose one of: {', '.join(sorted(self.environment.models))}; or declare it.",
+            )
+        return found_model(name, Path(self.resolve(place.path)), place, f"{resources}")
+
+
+def found_model(name: str, path: Path, place: ModelPlace | None, declared_in: str) -> Model:
+    """The model in folder `path`. Raises ModelError if the folder lacks what a job needs."""
+    for needed in ("config.json", "tokenizer.json"):
+        if not (path / needed).is_file():
+            raise ModelError(
+                f"The model {name!r} has no {needed} in {path}"
+                f"{'' if path.is_dir() else ', which is no folder'}.",
+                f"Put the model there, or correct its path in {declared_in}.",
+            )
+    limit = _own_context_length(path)
+    if place is not None and place.max_model_len is not None:
+        limit = min(limit, place.max_model_len)
+    revision = place.revision if place is not None and place.revision else _fingerprint(path)
+    return Model(name, path, revision, limit)
+
+
+def _own_context_length(path: Path) -> int:
+    try:
+        config: dict[str, Any] = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{path / 'config.json'} is no JSON: {error}", "Mend it.") from error
+    text_config = cast("dict[str, Any]", config.get("text_config", config))
+    return int(text_config.get("max_position_embeddings", 2**31 - 1))
+
+
+def _fingerprint(path: Path) -> str:
+    """Small files by content, weights by name and size: gigabytes are not read for an id."""
+    parts: list[object] = []
+    for file in sorted(path.iterdir()):
+        if file.suffix in (".json", ".jinja"):
+            parts.append([file.name, file.read_text(encoding="utf-8", errors="replace")])
+        elif file.suffix in (".safetensors", ".bin", ".gguf", ".model"):
+            parts.append([file.name, file.stat().st_size])
+    return version_of(parts)

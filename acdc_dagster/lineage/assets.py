@@ -1,0 +1,323 @@
+"""The five assets of a job. Each calls its stage, then tells Dagster what the tables hold."""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+import polars as pl
+
+from acdc_dagster.backends.local import check_local, run_local
+from acdc_dagster.backends.progress import Progress
+from acdc_dagster.deployment import Model
+from acdc_dagster.errors import AcdcError
+from acdc_dagster.inference.events import Throttle
+from acdc_dagster.job import Job, version_of
+from acdc_dagster.lineage.console import PROGRESS
+from acdc_dagster.lineage.metadata import counts, percent, table_metadata, table_path
+from acdc_dagster.lineage.partitions import partition_of, partitions_of
+from acdc_dagster.lineage.resources import DeploymentResource
+from acdc_dagster.planning.stage import profile, read_plan
+from acdc_dagster.prefix.stage import sort_requests
+from acdc_dagster.reconcile.stage import reconcile
+from acdc_dagster.requests.stage import check_source, take_in
+from acdc_dagster.tables import TableName, Tables
+
+Materialised = dg.MaterializeResult[Any]
+
+STAGES = ("raw_requests", "sorted_requests", "profile", "inference", "outputs")
+
+_DESCRIPTIONS = {
+    "raw_requests": "The valid requests of the source, one a custom_id; the rest in `rejected`.",
+    "sorted_requests": "Each distinct request once, tokenised, in prefix order.",
+    "profile": "What the job looks like, and the plan to run it.",
+    "inference": "The engine's result for each distinct request, appended exactly once.",
+    "outputs": "One row per custom_id; what got no usable answer is in `dead_letter`.",
+}
+_KINDS = {
+    "raw_requests": {"deltalake"},
+    "sorted_requests": {"deltalake", "polars"},
+    "profile": {"deltalake", "polars"},
+    "inference": {"deltalake", "vllm"},
+    "outputs": {"deltalake", "polars"},
+}
+# Each message is a row in Dagster's database: every five seconds at first, then every fiftieth of
+# the time that has passed.
+_TELL_SECONDS, _TELL_GROWTH = 5.0, 0.02
+
+BALANCED = "every_input_row_is_accounted_for"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of one job in one run: what a stage's body works with."""
+
+    job: Job
+    context: dg.AssetExecutionContext
+    resource: DeploymentResource
+    tables: Tables
+    partition: str
+
+    def model(self) -> Model:
+        """The job's model, seen to be there."""
+        return self.resource.deployment.model(self.job.declared.model)
+
+
+def stage_assets(job: Job, model_revision: str | None) -> list[dg.AssetsDefinition]:
+    """The five assets of a job, in order.
+
+    Args:
+        job: The job.
+        model_revision: Part of the code version of what the model shapes; None if the model is
+            not there yet.
+    """
+    asked = version_of(job.prompt_version, job.declared.source.model_dump())
+    versions = {
+        "raw_requests": asked,
+        "sorted_requests": version_of("1", model_revision),
+        "profile": "1",
+        "inference": version_of("1", model_revision),
+        "outputs": version_of("1", job.answer_schema),
+    }
+    bodies: dict[str, Callable[[Stage], Materialised]] = {
+        "raw_requests": _raw_requests,
+        "sorted_requests": _sorted_requests,
+        "profile": _profile,
+        "inference": _inference,
+        "outputs": _outputs,
+    }
+    assets: list[dg.AssetsDefinition] = []
+    for number, name in enumerate(STAGES):
+        before = [] if number == 0 else [dg.AssetKey([job.name, STAGES[number - 1]])]
+        spec = dg.AssetSpec(
+            key=dg.AssetKey([job.name, name]),
+            deps=before,
+            description=_DESCRIPTIONS[name],
+            group_name=job.name,
+            kinds=_KINDS[name],
+            owners=job.declared.owners,
+            code_version=versions[name],
+            tags={"acdc/job": job.name},
+            partitions_def=partitions_of(job.declared),
+        )
+        assets.append(_asset(job, spec, bodies[name]))
+    return assets
+
+
+def _asset(
+    job: Job, spec: dg.AssetSpec, body: Callable[[Stage], Materialised]
+) -> dg.AssetsDefinition:
+    name = spec.key.path[-1]
+    checks = [
+        dg.AssetCheckSpec(
+            BALANCED,
+            asset=spec.key,
+            blocking=True,
+            description="Input rows = outputs + rejected + dead letter, counted in the tables.",
+        )
+    ]
+
+    @dg.multi_asset(
+        name=f"{job.name}__{name}",
+        specs=[spec],
+        check_specs=checks if name == "outputs" else [],
+        backfill_policy=dg.BackfillPolicy.multi_run(),
+    )
+    def compute(
+        context: dg.AssetExecutionContext, deployment: DeploymentResource
+    ) -> Iterator[Materialised]:
+        with _explained():
+            tables = deployment.tables(job)
+            yield body(Stage(job, context, deployment, tables, partition_of(context)))
+
+    return compute
+
+
+@contextmanager
+def _explained() -> Generator[None]:
+    """A fault that its user can mend fails the step with its text; a retry would not help."""
+    try:
+        yield
+    except AcdcError as error:
+        raise dg.Failure(
+            description=str(error),
+            metadata={"problem": error.problem, "remedy": error.remedy},
+            allow_retries=False,
+        ) from error
+
+
+def _raw_requests(stage: Stage) -> Materialised:
+    # All that the later stages will need is looked at before anything is written.
+    stage.model()
+    check_local()
+    check_source(stage.job, stage.resource.deployment, stage.partition)
+    stats = take_in(stage.job, stage.resource.deployment, stage.tables, stage.partition)
+    log = stage.context.log
+    log.info(
+        f"{stats.input_rows} input rows: {stats.requests} requests, {stats.rejected} rejected "
+        f"({counts(stats.rejected_codes)})"
+    )
+    for warning in stats.warnings:
+        log.warning(warning)
+    return _result(
+        stage,
+        "raw_requests",
+        ["custom_id", "body"],
+        {
+            "input_rows": stats.input_rows,
+            "requests": stats.requests,
+            "rejected": stats.rejected,
+            "rejected_by_code": counts(stats.rejected_codes),
+            "rejected_table": table_path(stage.tables, "rejected"),
+        },
+    )
+
+
+def _sorted_requests(stage: Stage) -> Materialised:
+    block_size = stage.resource.deployment.environment.backends.local.engine.block_size
+    stats = sort_requests(stage.model(), stage.tables, stage.partition, block_size)
+    stage.context.log.info(
+        f"{stats.requests} requests, {stats.distinct} distinct, {stats.prompt_tokens} prompt "
+        f"tokens; {percent(stats.sharing)} repeat a prefix, {stats.rejected} rejected"
+    )
+    return _result(
+        stage,
+        "sorted_requests",
+        ["request_hash"],
+        {
+            "requests": stats.requests,
+            "distinct_requests": stats.distinct,
+            "duplicates": stats.requests - stats.distinct,
+            "rejected": stats.rejected,
+            "prompt_tokens": stats.prompt_tokens,
+            "prefix_sharing": percent(stats.sharing),
+            "hit_rate_bound": percent(stats.hit_rate_bound),
+        },
+    )
+
+
+def _profile(stage: Stage) -> Materialised:
+    deployment = stage.resource.deployment
+    found = profile(stage.job, deployment, stage.model(), stage.tables, stage.partition)
+    stage.context.log.info(
+        f"prompt tokens: p50 {found.prompt_p50}, p95 {found.prompt_p95}, max {found.prompt_max}; "
+        f"expected hit rate {percent(found.hit_rate_bound)}; {len(found.plan.shards)} replica(s)"
+    )
+    return _result(
+        stage,
+        "profile",
+        ["plan"],
+        {
+            "distinct_requests": found.distinct_requests,
+            "sample_rows": found.sample_rows,
+            "prompt_tokens_p50": found.prompt_p50,
+            "prompt_tokens_p95": found.prompt_p95,
+            "prompt_tokens_max": found.prompt_max,
+            "prefix_sharing": percent(found.sharing),
+            "hit_rate_bound": percent(found.hit_rate_bound),
+            "plan": dg.MetadataValue.json(found.plan.model_dump()),
+            "why": dg.MetadataValue.md("\n".join(f"- {reason}" for reason in found.plan.why)),
+        },
+    )
+
+
+def _inference(stage: Stage) -> Materialised:
+    stage.model()
+    check_local()
+    context, throttle = stage.context, Throttle(_TELL_SECONDS, _TELL_GROWTH)
+
+    def on_progress(progress: Progress) -> None:
+        if throttle.ready():
+            context.log.info(str(progress), extra={PROGRESS: True})
+            context.log_event(_observation(context, progress))
+
+    plan = read_plan(stage.tables, stage.partition)
+    deployment = stage.resource.deployment
+    done = run_local(
+        plan,
+        stage.tables,
+        deployment,
+        stage.partition,
+        context.run_id,
+        on_progress,
+        context.log.debug,
+    )
+    context.log.info(f"{done}; {done.computed} computed, {done.total - done.computed} reused")
+    return _result(
+        stage,
+        "inference",
+        ["request_hash", "text"],
+        {
+            "requests": done.total,
+            "computed": done.computed,
+            "reused": done.total - done.computed,
+            "prompt_tokens": done.prompt_tokens,
+            "completion_tokens": done.completion_tokens,
+            "prefix_hit_rate": percent(done.hit_rate),
+            "tokens_per_second": round(done.tokens_per_second or 0.0, 1),
+            "seconds": round(done.seconds, 1),
+        },
+    )
+
+
+def _observation(context: dg.AssetExecutionContext, progress: Progress) -> dg.AssetObservation:
+    return dg.AssetObservation(
+        asset_key=context.asset_key,
+        partition=context.partition_key if context.has_partition_key else None,
+        metadata={
+            "done": progress.done,
+            "total": progress.total,
+            "prefix_hit_rate": percent(progress.hit_rate),
+            "tokens_per_second": round(progress.tokens_per_second or 0.0, 1),
+        },
+    )
+
+
+def _outputs(stage: Stage) -> Materialised:
+    stats = reconcile(stage.job, stage.tables, stage.partition)
+    balance = stats.ledger
+    stage.context.log.info(
+        f"{balance.input_rows} input rows = {balance.outputs} outputs + {balance.rejected} "
+        f"rejected + {balance.dead_letter} dead letter; failures: {counts(stats.failures)}"
+    )
+    check = dg.AssetCheckResult(
+        passed=balance.balanced,
+        check_name=BALANCED,
+        metadata={name: int(value) for name, value in vars(balance).items()},
+    )
+    return _result(
+        stage,
+        "outputs",
+        ["custom_id", "text", "status"],
+        {
+            "input_rows": balance.input_rows,
+            "outputs": stats.outputs,
+            "rejected": balance.rejected,
+            "dead_letter": stats.dead_letter,
+            "duplicates": stats.duplicates,
+            "failures": counts(stats.failures),
+            "dead_letter_table": table_path(stage.tables, "dead_letter"),
+        },
+        [check],
+    )
+
+
+def _result(
+    stage: Stage,
+    name: TableName,
+    content: list[str],
+    stats: dict[str, Any],
+    checks: Sequence[dg.AssetCheckResult] = (),
+) -> Materialised:
+    """The stage's table as a materialisation; its data version is a digest of `content`.
+
+    With a digest, a re-run that changes nothing does not make the next stages stale.
+    """
+    rows = stage.tables.scan(name, stage.partition).select(pl.struct(content).hash(0).sum())
+    digest = rows.collect().item() or 0
+    return dg.MaterializeResult(
+        metadata={**stats, **table_metadata(stage.tables, name, stage.partition)},
+        data_version=dg.DataVersion(f"{digest:016x}"),
+        check_results=list(checks),
+    )

@@ -1,0 +1,63 @@
+"""What a person sees of a table in the Dagster UI."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+import polars as pl
+
+from acdc_dagster.tables import TableName, Tables
+
+_PREVIEW_ROWS = 5
+_PREVIEW_CHARACTERS = 160
+# Bulk that says nothing in a preview.
+_HIDDEN = ("partition_key", "token_ids", "original")
+
+
+def table_metadata(tables: Tables, name: TableName, partition: str) -> dict[str, Any]:
+    """Location, row count, columns and the first rows of one partition of a table."""
+    rows = tables.scan(name, partition)
+    schema = rows.collect_schema()
+    return {
+        "dagster/uri": tables.uri(name),
+        "dagster/table_name": f"{tables.job}.{name}",
+        "dagster/partition_row_count": tables.count(name, partition),
+        "dagster/column_schema": dg.TableSchema(
+            [dg.TableColumn(column, str(dtype)) for column, dtype in schema.items()]
+        ),
+        "location": table_path(tables, name),
+        "preview": preview(rows.head(_PREVIEW_ROWS).collect()),
+    }
+
+
+def table_path(tables: Tables, name: TableName) -> dg.PathMetadataValue:
+    """Where a table lies, as the UI shows a path."""
+    return dg.PathMetadataValue(tables.uri(name))
+
+
+def preview(rows: pl.DataFrame) -> dg.TableMetadataValue:
+    """A few rows as a table of short texts."""
+    columns = [column for column in rows.columns if column not in _HIDDEN]
+    shown = rows.select(columns).head(_PREVIEW_ROWS)
+    return dg.MetadataValue.table(
+        records=[
+            dg.TableRecord({column: _short(value) for column, value in row.items()})
+            for row in shown.iter_rows(named=True)
+        ],
+        schema=dg.TableSchema([dg.TableColumn(column, "string") for column in columns]),
+    )
+
+
+def percent(share: float | None) -> str:
+    """A share as people read it; "none" where there is nothing to share."""
+    return "none" if share is None else f"{100 * share:.1f} %"
+
+
+def counts(values: Mapping[str, int]) -> str:
+    """Counts by name on one line."""
+    return ", ".join(f"{name}: {count}" for name, count in values.items()) or "none"
+
+
+def _short(value: object) -> str:
+    text = "" if value is None else str(value)
+    return text if len(text) <= _PREVIEW_CHARACTERS else text[: _PREVIEW_CHARACTERS - 1] + "…"

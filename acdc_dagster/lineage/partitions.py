@@ -1,0 +1,39 @@
+"""The job's declared partitions in Dagster's terms."""
+
+from datetime import UTC, date, datetime
+
+import dagster as dg
+
+from acdc_dagster.job import BatchJob
+
+# The partition_key of a job that has no partitions.
+WHOLE = "all"
+
+_TIMED = {
+    "hourly": dg.HourlyPartitionsDefinition,
+    "daily": dg.DailyPartitionsDefinition,
+    "weekly": dg.WeeklyPartitionsDefinition,
+    "monthly": dg.MonthlyPartitionsDefinition,
+}
+
+
+def partitions_of(job: BatchJob) -> dg.PartitionsDefinition[str] | None:
+    """Dagster's definition of the job's partitions; None for a job without."""
+    declared = job.partitions
+    if declared.cadence == "none" or declared.cadence == "static":
+        return dg.StaticPartitionsDefinition(declared.keys) if declared.keys else None
+    assert declared.start is not None  # noqa: S101 - the declaration was checked
+    return _TIMED[declared.cadence](
+        start_date=_moment(declared.start),
+        end_date=None if declared.end is None else _moment(declared.end),
+        timezone=job.timezone,
+    )
+
+
+def _moment(day: date) -> datetime:
+    return day if isinstance(day, datetime) else datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
+def partition_of(context: dg.AssetExecutionContext) -> str:
+    """The partition_key that a run is for."""
+    return context.partition_key if context.has_partition_key else WHOLE

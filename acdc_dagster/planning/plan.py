@@ -1,0 +1,71 @@
+"""The plan: how one partition runs. Data, kept as JSON in `profile`, and read by every worker."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Shard(_Frozen):
+    """A contiguous range of the prefix order, run by one replica.
+
+    Attributes:
+        start: First position.
+        stop: Position after the last.
+    """
+
+    number: int
+    start: int
+    stop: int
+
+    @property
+    def requests(self) -> int:
+        """Requests in the shard."""
+        return self.stop - self.start
+
+
+class EngineSettings(_Frozen):
+    """What a replica starts its engine with.
+
+    Attributes:
+        kv_cache_gib: KV memory of a CPU engine; a GPU engine takes what its card has left.
+        extra: Other engine arguments by the engine's own names.
+    """
+
+    model_path: str
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    block_size: int
+    kv_cache_gib: int | None
+    dtype: str
+    tensor_parallel: int
+    expert_parallel: int
+    speculative_tokens: int
+    extra: dict[str, Any]
+
+
+class Plan(_Frozen):
+    """How one partition runs.
+
+    Attributes:
+        backend: Who runs it.
+        model: Name of the model as the job declares it.
+        engine: Settings of each replica's engine.
+        shards: One a replica (data parallel); empty if there is nothing to run.
+        commit_rows: A worker commits a chunk of results after so many,
+        commit_seconds: or after so long.
+        why: The reasons, in words.
+    """
+
+    backend: str
+    model: str
+    model_revision: str
+    engine: EngineSettings
+    shards: list[Shard]
+    commit_rows: int
+    commit_seconds: float
+    why: list[str]

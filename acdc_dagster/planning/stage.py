@@ -1,0 +1,132 @@
+"""Stage 3: measure the sorted requests of one partition and plan their run."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from acdc_dagster.deployment import Deployment, LocalBackend, Model
+from acdc_dagster.errors import IncompleteError
+from acdc_dagster.job import Job
+from acdc_dagster.planning.plan import EngineSettings, Plan, Shard
+from acdc_dagster.planning.sample import sample_positions
+from acdc_dagster.planning.shards import cut_points
+from acdc_dagster.prefix.order import hit_rate, sharing
+from acdc_dagster.tables import Tables
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What stage 3 found: one row of `profile`, with the plan."""
+
+    input_rows: int
+    valid_requests: int
+    distinct_requests: int
+    prompt_tokens: int
+    sample_rows: int
+    prompt_p50: int
+    prompt_p95: int
+    prompt_max: int
+    sharing: float
+    hit_rate_bound: float
+    plan: Plan
+
+
+def profile(
+    job: Job, deployment: Deployment, model: Model, tables: Tables, partition: str
+) -> Profile:
+    """Fill `profile` for one partition.
+
+    Lengths come from the sample; sharing and the hit-rate bound from the whole order, which costs
+    two columns. The plan takes the environment's settings for the job's backend.
+
+    Raises:
+        TableError: The storage refused; run the partition again.
+    """
+    rows = tables.read("sorted_requests", partition, ["position", "prompt_tokens", "lcp"])
+    rows = rows.sort("position")
+    lengths = rows["prompt_tokens"].to_numpy().astype(np.int64)
+    lcp = rows["lcp"].to_numpy().astype(np.int64)
+    settings = deployment.environment.backends.local
+    plan = _plan(job, model, settings, lengths, lcp)
+    sample = lengths[sample_positions(len(lengths))] if len(lengths) else lengths
+    mapped = tables.read("request_map", partition, ["input_rows"])["input_rows"]
+    rejected = tables.read("rejected", partition, ["input_rows"])["input_rows"]
+    found = Profile(
+        input_rows=int(mapped.sum()) + int(rejected.sum()),
+        valid_requests=len(mapped),
+        distinct_requests=len(lengths),
+        prompt_tokens=int(lengths.sum()),
+        sample_rows=len(sample),
+        prompt_p50=_quantile(sample, 0.5),
+        prompt_p95=_quantile(sample, 0.95),
+        prompt_max=int(lengths.max()) if len(lengths) else 0,
+        sharing=sharing(lcp, lengths),
+        hit_rate_bound=hit_rate(lcp, lengths, settings.engine.block_size),
+        plan=plan,
+    )
+    columns = {name: value for name, value in vars(found).items() if name != "plan"}
+    row = pl.DataFrame([{**columns, "plan": plan.model_dump_json(), "why": "\n".join(plan.why)}])
+    tables.replace("profile", partition, row)
+    return found
+
+
+def read_plan(tables: Tables, partition: str) -> Plan:
+    """The plan of one partition.
+
+    Raises:
+        IncompleteError: There is none yet.
+    """
+    plans = tables.read("profile", partition, ["plan"])["plan"]
+    if plans.is_empty():
+        raise IncompleteError(
+            f"There is no plan for partition {partition!r} of {tables.job}.",
+            f"Materialise {tables.job}/profile for this partition first.",
+        )
+    return Plan.model_validate_json(plans[0])
+
+
+def _plan(
+    job: Job,
+    model: Model,
+    settings: LocalBackend,
+    lengths: np.typing.NDArray[np.int64],
+    lcp: np.typing.NDArray[np.int64],
+) -> Plan:
+    engine = settings.engine
+    uncached = (lengths - lcp + job.declared.sampling.max_tokens).astype(np.float64)
+    ranges = cut_points(lcp, uncached, settings.replicas)
+    return Plan(
+        backend=job.declared.backend,
+        model=model.name,
+        model_revision=model.revision,
+        engine=EngineSettings(
+            model_path=str(model.path),
+            max_model_len=model.context_length,
+            max_num_seqs=engine.max_num_seqs,
+            max_num_batched_tokens=engine.max_num_batched_tokens,
+            block_size=engine.block_size,
+            kv_cache_gib=engine.kv_cache_gib,
+            dtype=engine.dtype,
+            tensor_parallel=1,
+            expert_parallel=1,
+            speculative_tokens=0,
+            extra=engine.extra,
+        ),
+        shards=[
+            Shard(number=number, start=start, stop=stop)
+            for number, (start, stop) in enumerate(ranges)
+        ],
+        commit_rows=settings.commit.rows,
+        commit_seconds=settings.commit.seconds,
+        why=[
+            f"{len(ranges)} replica(s) and the engine settings as the environment gives them for "
+            f"the {job.declared.backend} backend; nothing was measured yet to choose others.",
+            "No tensor or expert parallelism: the local engine has one device a replica.",
+            "No speculation: not planned in this version.",
+        ],
+    )
+
+
+def _quantile(values: np.typing.NDArray[np.int64], at: float) -> int:
+    return int(np.quantile(values, at, method="higher")) if len(values) else 0

@@ -1,0 +1,75 @@
+"""Reading answers by the job's JSON schema into columns with types."""
+
+import json
+from typing import Any, cast
+
+import jsonschema_rs
+import polars as pl
+
+from acdc_dagster.errors import DeclarationError
+from acdc_dagster.job import Job
+from acdc_dagster.tables import SCHEMAS
+
+_TYPES: dict[str, type[pl.DataType]] = {
+    "string": pl.String,
+    "integer": pl.Int64,
+    "number": pl.Float64,
+    "boolean": pl.Boolean,
+    "json": pl.String,
+}
+
+
+def outputs_schema(job: Job) -> pl.Schema:
+    """The columns of the job's `outputs`: the common ones, then one a property of the answer.
+
+    Raises:
+        DeclarationError: A property has the name of a common column.
+    """
+    common = SCHEMAS["outputs"]
+    taken = sorted(set(common) & job.answer_columns.keys())
+    if taken:
+        raise DeclarationError(
+            f"{job.folder / 'defs.yaml'}: answer_schema has the properties {', '.join(taken)}, "
+            "which are columns of every outputs table.",
+            "Rename these properties.",
+        )
+    return pl.Schema({**common, **_parsed_schema(job)})
+
+
+def parse_answers(job: Job, texts: pl.Series) -> pl.DataFrame:
+    """What the answers say, by the job's schema.
+
+    Returns:
+        A row a text: one column a property, typed, and `parse_error` (null if the text is valid
+        JSON that fits the schema; then no property is filled).
+    """
+    columns = job.answer_columns
+    validator = jsonschema_rs.validator_for(job.answer_schema or {})
+    rows = [_parse(text, columns, validator) for text in texts]
+    return pl.DataFrame(rows, schema={**_parsed_schema(job), "parse_error": pl.String})
+
+
+def _parsed_schema(job: Job) -> dict[str, type[pl.DataType]]:
+    return {name: _TYPES[kind] for name, kind in job.answer_columns.items()}
+
+
+def _parse(text: str | None, columns: dict[str, str], validator: Any) -> dict[str, Any]:
+    try:
+        answer: Any = json.loads(text or "")
+    except (ValueError, RecursionError) as error:
+        return {"parse_error": f"not JSON: {error}"}
+    fault = next(validator.iter_errors(answer), None)
+    if fault is not None:
+        return {"parse_error": f"not valid against the schema: {fault.message}"}
+    given = cast("dict[str, Any]", answer)
+    return {name: _value(given.get(name), kind) for name, kind in columns.items()}
+
+
+def _value(value: Any, kind: str) -> Any:
+    if value is None:
+        return None
+    if kind == "json":
+        return json.dumps(value, ensure_ascii=False)
+    if kind == "integer":  # JSON schema takes 3.0 for an integer
+        return int(value)
+    return float(value) if kind == "number" else value

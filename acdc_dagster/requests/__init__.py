@@ -1,0 +1,1 @@
+"""Stage 1, `raw_requests`: what is a valid request, and what is not and why."""

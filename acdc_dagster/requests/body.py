@@ -1,0 +1,216 @@
+"""The typed parser of a request: the envelope of an OpenAI-batch line, and the body in it.
+
+The parser is strict on purpose. A field that the engine would ignore changes the answer without a
+word, so an unsupported field rejects its row and names itself.
+"""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+CHAT = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
+ENDPOINTS = (CHAT, COMPLETIONS)
+
+
+class Refused(Exception):
+    """A row is no valid request: `code` in OpenAI's words where it has one, and why."""
+
+    def __init__(self, code: str, message: str, custom_id: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.custom_id = custom_id
+
+
+class TextPart(Struct, frozen=True, tag_field="type", tag="text"):
+    """A piece of text of a message."""
+
+    text: str
+
+
+class ImagePart(Struct, frozen=True, tag_field="type", tag="image_url"):
+    """An image of a message; no text-only model can take it."""
+
+    image_url: Any
+
+
+class Message(Struct, frozen=True, forbid_unknown_fields=True):
+    """One chat message."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart | ImagePart]
+    name: str | None = None
+
+    def text(self) -> str:
+        """The content as one text; the parts of a list are joined by line ends, as vLLM does."""
+        if isinstance(self.content, str):
+            return self.content
+        return "\n".join(part.text for part in self.content if isinstance(part, TextPart))
+
+
+class JsonSchema(Struct, frozen=True):
+    """The schema in a response_format."""
+
+    schema: dict[str, Any]
+    name: str | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+
+class ResponseFormat(Struct, frozen=True):
+    """What shape the answer must have."""
+
+    type: Literal["text", "json_schema", "json_object"]
+    json_schema: JsonSchema | None = None
+
+
+class _Common(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    model: str
+    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Meta(ge=-1)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    repetition_penalty: Annotated[float, Meta(gt=0)] | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    n: Literal[1] | None = None
+    stream: Literal[False] | None = None
+    # Bookkeeping of the API that changes no answer.
+    user: str | None = None
+    metadata: dict[str, Any] | None = None
+    store: bool | None = None
+    service_tier: str | None = None
+
+
+class ChatBody(_Common, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The body of a /v1/chat/completions request."""
+
+    messages: Annotated[list[Message], Meta(min_length=1)]
+    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
+    response_format: ResponseFormat | None = None
+
+
+class CompletionBody(_Common, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The body of a /v1/completions request."""
+
+    prompt: str
+
+
+Body = ChatBody | CompletionBody
+
+
+class _Envelope(Struct, frozen=True):
+    custom_id: Any = None
+    method: Any = None
+    url: Any = None
+    body: msgspec.Raw = msgspec.Raw()
+
+
+_envelope = msgspec.json.Decoder(_Envelope)
+_bodies: dict[str, msgspec.json.Decoder[Any]] = {
+    CHAT: msgspec.json.Decoder(ChatBody),
+    COMPLETIONS: msgspec.json.Decoder(CompletionBody),
+}
+
+
+def parse_line(line: bytes) -> tuple[str, str, str, Body]:
+    """Parse one line of an OpenAI-batch file.
+
+    Returns:
+        custom_id, endpoint, the body's JSON exactly as given, and the body parsed.
+
+    Raises:
+        Refused: Why the line is no request.
+    """
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Refused(
+            "invalid_json_line", f"The line is not valid UTF-8 at its byte {error.start}."
+        ) from None
+    try:
+        envelope = _envelope.decode(line)
+    except msgspec.ValidationError:
+        raise Refused("invalid_json_line", "The line is JSON, but not an object.") from None
+    except msgspec.DecodeError as error:
+        raise Refused("invalid_json_line", f"The line is not valid JSON: {error}.") from None
+    except RecursionError:
+        raise Refused("invalid_json_line", "The line is nested too deeply.") from None
+    custom_id = check_custom_id(envelope.custom_id)
+    if envelope.method != "POST":
+        raise Refused("invalid_method", f"method must be POST, not {envelope.method!r}.", custom_id)
+    if envelope.url not in ENDPOINTS:
+        raise Refused(
+            "invalid_url",
+            f"url {envelope.url!r} is not served; use one of: {', '.join(ENDPOINTS)}.",
+            custom_id,
+        )
+    raw = bytes(envelope.body)
+    if not raw:
+        raise Refused("missing_required_parameter", "body is missing.", custom_id)
+    try:
+        body = parse_body(envelope.url, raw)
+    except Refused as refused:
+        raise Refused(refused.code, refused.message, custom_id) from None
+    return custom_id, envelope.url, raw.decode("utf-8"), body
+
+
+def check_custom_id(custom_id: object) -> str:
+    """`custom_id` if it can be one.
+
+    Raises:
+        Refused: It is missing, no string (7 and "7" are never taken for the same) or blank.
+    """
+    if custom_id is None:
+        raise Refused("missing_required_parameter", "custom_id is missing.")
+    if not isinstance(custom_id, str):
+        raise Refused(
+            "invalid_custom_id", f"custom_id must be a string, not {custom_id!r}; put it in quotes."
+        )
+    if not custom_id.strip():
+        raise Refused("invalid_custom_id", "custom_id is empty or blank.", custom_id)
+    return custom_id
+
+
+def parse_body(endpoint: str, raw: bytes | str) -> Body:
+    """Parse a body for one of `ENDPOINTS`.
+
+    Raises:
+        Refused: Names the field that is missing, wrong or not supported.
+    """
+    try:
+        body: Body = _bodies[endpoint].decode(raw)
+    except msgspec.ValidationError as error:
+        raise Refused(_code(str(error)), f"body: {error}.") from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Refused("invalid_json_line", f"body: {error}.") from None
+    if isinstance(body, ChatBody):
+        _check_chat(body)
+    return body
+
+
+def _check_chat(body: ChatBody) -> None:
+    for number, message in enumerate(body.messages):
+        if isinstance(message.content, list) and any(
+            isinstance(part, ImagePart) for part in message.content
+        ):
+            raise Refused(
+                "unsupported_content",
+                f"body: messages[{number}] holds an image, and only text models are served.",
+            )
+    wanted = body.response_format
+    if wanted is not None and wanted.type == "json_schema" and wanted.json_schema is None:
+        raise Refused("missing_required_parameter", "body: response_format.json_schema is missing.")
+
+
+def _code(error: str) -> str:
+    if "missing required field" in error:
+        return "missing_required_parameter"
+    if "unknown field" in error or "`$.n`" in error or "`$.stream`" in error:
+        return "unsupported_parameter"
+    return "invalid_value"

@@ -1,0 +1,116 @@
+"""The prompt file: Markdown with a Jinja template, cut into messages by comment lines.
+
+    <!-- system -->
+    You tag products.
+
+    <!-- user -->
+    Product: {{ title }}
+
+A file without such lines is one user message. A column that is null in a row is undefined in its
+template: `{{ colour | default("unknown") }}` says what to write, and a bare `{{ colour }}` rejects
+the row.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, meta
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from acdc_dagster.errors import DeclarationError
+
+_ROLE_LINE = re.compile(r"^<!--[ \t]*(\w+)[ \t]*-->[ \t]*$", re.MULTILINE)
+_ROLES = ("system", "user", "assistant")
+
+
+class RowError(Exception):
+    """The template cannot be rendered for one row; the text says why."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A compiled prompt.
+
+    Attributes:
+        columns: The columns that the templates read.
+    """
+
+    columns: frozenset[str]
+    _messages: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...]
+
+    @staticmethod
+    def compile(text: str, path: Path) -> "Prompt":
+        """Compile the prompt file's text.
+
+        Raises:
+            DeclarationError: An unknown role, text before the first role, or a template that is
+                not valid Jinja, with its line.
+        """
+        jinja = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
+        columns: set[str] = set()
+        messages: list[tuple[str, Callable[[Mapping[str, Any]], str]]] = []
+        for role, template, line in _cut(text, path):
+            try:
+                tree = jinja.parse(template)
+                read = meta.find_undeclared_variables(tree)
+                compiled = jinja.from_string(template)
+            except TemplateSyntaxError as error:
+                raise DeclarationError(
+                    f"{path}:{line + error.lineno - 1}: {error.message}",
+                    "Correct the template; {% raw %} … {% endraw %} keeps braces as they are.",
+                ) from error
+            columns |= read
+            if read:
+                messages.append((role, compiled.render))
+            else:
+                messages.append((role, _constant(compiled.render())))
+        return Prompt(frozenset(columns), tuple(messages))
+
+    def messages(self, row: Mapping[str, Any]) -> list[dict[str, str]]:
+        """The chat messages for one row.
+
+        Raises:
+            RowError: A column without a default is null, or the template failed on this row.
+        """
+        given = {name: row[name] for name in self.columns if row[name] is not None}
+        try:
+            return [
+                {"role": role, "content": render(given).strip()} for role, render in self._messages
+            ]
+        except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            nulls = sorted(self.columns - given.keys())
+            reason = str(error)
+            if nulls:
+                reason += f" (null in this row: {', '.join(nulls)})"
+            raise RowError(reason) from error
+
+
+def _constant(text: str) -> Callable[[Mapping[str, Any]], str]:
+    return lambda _row: text
+
+
+def _cut(text: str, path: Path) -> list[tuple[str, str, int]]:
+    """(role, template, its first line) of each message."""
+    marks = list(_ROLE_LINE.finditer(text))
+    if not marks:
+        return [("user", text.strip(), 1)]
+    before = text[: marks[0].start()]
+    if before.strip():
+        raise DeclarationError(
+            f"{path}:1: there is text before the first <!-- role --> line.",
+            "Put <!-- system --> or <!-- user --> above it.",
+        )
+    pieces: list[tuple[str, str, int]] = []
+    for mark, following in zip(marks, [*marks[1:], None], strict=True):
+        role = cast("str", mark.group(1))
+        line = text.count("\n", 0, mark.start()) + 1
+        if role not in _ROLES:
+            raise DeclarationError(
+                f"{path}:{line}: {role!r} is no role.", f"Use one of: {', '.join(_ROLES)}."
+            )
+        template = text[mark.end() : following.start() if following else len(text)]
+        pieces.append((role, template, line))
+    return pieces

@@ -1,0 +1,47 @@
+"""Rows of the source that are no valid request, as rows of `rejected`."""
+
+from dataclasses import astuple, dataclass
+
+import polars as pl
+
+from acdc_dagster.requests.body import Refused
+from acdc_dagster.tables import row_schema
+
+_EXCERPT = 200
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """One row of `rejected`, in the order of its columns."""
+
+    source: str
+    line: int
+    custom_id: str | None
+    code: str
+    message: str
+    input_rows: int
+    excerpt: str
+    original: bytes
+
+    @staticmethod
+    def of(
+        refused: Refused, source: str, line: int, original: bytes, input_rows: int = 1
+    ) -> "Rejection":
+        """The row for what was refused; `original` is kept whole, as it stood in the source."""
+        excerpt = original[: 4 * _EXCERPT].decode("utf-8", errors="backslashreplace")[:_EXCERPT]
+        return Rejection(
+            source,
+            line,
+            refused.custom_id,
+            refused.code,
+            refused.message,
+            input_rows,
+            excerpt,
+            original,
+        )
+
+
+def rejected_rows(rejections: list[Rejection]) -> pl.DataFrame:
+    """The rows for `rejected`, in source order."""
+    rows = [astuple(rejection) for rejection in rejections]
+    return pl.DataFrame(rows, schema=row_schema("rejected"), orient="row").sort("source", "line")

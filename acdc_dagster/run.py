@@ -1,0 +1,99 @@
+"""`acdc run`: one partition of a job through Dagster, from a terminal."""
+
+import os
+from collections.abc import Iterator
+
+import click
+import dagster as dg
+
+from acdc_dagster.definitions import build
+from acdc_dagster.deployment import Deployment
+from acdc_dagster.errors import DeclarationError
+from acdc_dagster.job import Job
+from acdc_dagster.lineage.partitions import WHOLE, partitions_of
+from acdc_dagster.tables import SCHEMAS, Tables
+
+_SHOWN_ANSWERS = 3
+
+
+def run_job(name: str, partition: str | None) -> bool:
+    """Materialise a job's five assets for one partition and print what came out.
+
+    Returns:
+        Whether all five are materialised.
+
+    Raises:
+        DeclarationError: There is no such job or partition, or a declaration is wrong.
+    """
+    deployment = Deployment.load()
+    job = deployment.job(name)
+    _check_partition(job, partition)
+    # dagster.yaml keeps its paths relative, as `dagster dev` started in the deployment sees them.
+    os.chdir(deployment.root)
+    if (deployment.root / "dagster.yaml").is_file():
+        os.environ.setdefault("DAGSTER_HOME", str(deployment.root))
+    definitions = build(deployment)
+    with dg.DagsterInstance.get() as instance:
+        result = definitions.resolve_job_def(f"{name}_job").execute_in_process(
+            run_config={"loggers": {"console": {}}},
+            instance=instance,
+            partition_key=partition,
+            raise_on_error=False,
+        )
+    tables = Tables(deployment.tables_root, name, deployment.environment.storage_options)
+    if result.success:
+        for line in _summary(job, tables, partition or WHOLE, _speed(result)):
+            click.echo(line)
+    else:
+        click.echo(
+            f"The run failed; what was computed is kept. Mend the cause, then: acdc run {name}"
+            + (f" --partition {partition}" if partition else ""),
+            err=True,
+        )
+    return result.success
+
+
+def _check_partition(job: Job, partition: str | None) -> None:
+    partitions = partitions_of(job.declared)
+    if partitions is None:
+        if partition is not None:
+            raise DeclarationError(f"{job.name} has no partitions.", "Leave --partition out.")
+        return
+    keys = partitions.get_partition_keys()
+    if partition not in keys:
+        known = f"{keys[0]} to {keys[-1]}" if len(keys) > 5 else ", ".join(keys) or "none yet"
+        raise DeclarationError(
+            f"{job.name} needs a partition."
+            if partition is None
+            else f"{job.name} has no partition {partition!r}.",
+            f"Give --partition with one of: {known}.",
+        )
+
+
+def _speed(result: dg.ExecuteInProcessResult) -> str:
+    for event in result.get_asset_materialization_events():
+        if event.asset_key is not None and event.asset_key.path[-1] == "inference":
+            metadata = event.materialization.metadata
+            if metadata["computed"].value:
+                return f"{metadata['tokens_per_second'].value} tokens/s"
+    return "nothing to compute, all answers were there"
+
+
+def _summary(job: Job, tables: Tables, partition: str, speed: str) -> Iterator[str]:
+    yield ""
+    yield f"{job.name}, partition {partition}"
+    for name in SCHEMAS:
+        yield f"  {name:<16} {tables.count(name, partition):>8} rows"
+    results = tables.read("inference", partition, ["prompt_tokens", "cached_tokens"])
+    prompt, cached = (int(results[name].sum()) for name in ("prompt_tokens", "cached_tokens"))
+    hit_rate = f"{100 * cached / prompt:.1f} %" if prompt else "none"
+    yield f"  prefix hit rate {hit_rate}; {speed}"
+    yield ""
+    shown = list(job.answer_columns) or ["text"]
+    outputs = tables.scan("outputs", partition).select("custom_id", *shown)
+    for row in outputs.head(_SHOWN_ANSWERS).collect().iter_rows(named=True):
+        answer = ", ".join(f"{column}: {row[column]}" for column in shown)
+        yield f"  {row['custom_id']} → {answer}"
+    yield ""
+    yield f"  tables: {tables.uri('outputs').rpartition('/')[0]}"
+    yield "  UI:     make ui, or dagster dev in this folder; then http://localhost:3000"

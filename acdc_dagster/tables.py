@@ -1,0 +1,342 @@
+"""The Delta tables that a job's rows move through, and the three ways in which they are written.
+
+One folder of tables a job, each partitioned by the job's Dagster partition:
+
+- `replace`: a stage re-run replaces its partition in one commit (nothing is read, nothing merges);
+- `Appender`: a worker adds chunks, each exactly once, however often it is killed;
+- reading is a polars scan of one partition, empty with the right columns if nothing is there yet.
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+from uuid import uuid4
+
+import polars as pl
+from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from acdc_dagster.errors import AcdcError, ShardTakenError
+
+TableName = Literal[
+    "raw_requests",
+    "rejected",
+    "sorted_requests",
+    "request_map",
+    "profile",
+    "inference",
+    "outputs",
+    "dead_letter",
+]
+
+
+class TableError(AcdcError):
+    """The storage refused to read or write a table."""
+
+
+_Type = pl.DataType | type[pl.DataType]
+
+
+def _schema(*columns: tuple[str, _Type]) -> pl.Schema:
+    return pl.Schema([("partition_key", pl.String), *columns])
+
+
+SCHEMAS: dict[TableName, pl.Schema] = {
+    "raw_requests": _schema(
+        ("custom_id", pl.String),
+        ("endpoint", pl.String),
+        ("model", pl.String),
+        ("body", pl.String),  # JSON, byte for byte as given
+        ("source", pl.String),
+        ("line", pl.Int64),  # from 1: line of the file, row of the table
+        ("input_rows", pl.Int64),  # rows of the source that are this very request
+    ),
+    "rejected": _schema(
+        ("stage", pl.String),  # raw_requests or sorted_requests: who found it
+        ("source", pl.String),
+        ("line", pl.Int64),
+        ("custom_id", pl.String),
+        ("code", pl.String),
+        ("message", pl.String),
+        ("input_rows", pl.Int64),
+        ("excerpt", pl.String),
+        ("original", pl.Binary),
+    ),
+    "sorted_requests": _schema(
+        ("position", pl.Int64),  # from 0, in prefix order
+        ("request_hash", pl.String),
+        ("token_ids", pl.List(pl.Int32)),
+        ("prompt_tokens", pl.Int32),
+        ("lcp", pl.Int32),  # tokens shared with the request before it
+        ("sampling", pl.String),  # JSON of what the engine needs beside the tokens
+    ),
+    "request_map": _schema(
+        ("custom_id", pl.String),
+        ("request_hash", pl.String),
+        ("line", pl.Int64),
+        ("input_rows", pl.Int64),
+    ),
+    "profile": _schema(
+        ("input_rows", pl.Int64),
+        ("valid_requests", pl.Int64),
+        ("distinct_requests", pl.Int64),
+        ("prompt_tokens", pl.Int64),
+        ("sample_rows", pl.Int64),
+        ("prompt_p50", pl.Int64),
+        ("prompt_p95", pl.Int64),
+        ("prompt_max", pl.Int64),
+        ("sharing", pl.Float64),
+        ("hit_rate_bound", pl.Float64),
+        ("plan", pl.String),  # JSON of planning.plan.Plan
+        ("why", pl.String),
+    ),
+    "inference": _schema(
+        ("request_hash", pl.String),
+        ("attempt", pl.Int32),
+        ("text", pl.String),
+        ("finish_reason", pl.String),
+        ("error_class", pl.String),
+        ("error_message", pl.String),
+        ("prompt_tokens", pl.Int32),
+        ("cached_tokens", pl.Int32),
+        ("completion_tokens", pl.Int32),
+        ("started_at", pl.Datetime("us", "UTC")),
+        ("finished_at", pl.Datetime("us", "UTC")),
+        ("shard", pl.Int32),
+        ("chunk", pl.Int64),
+        ("worker", pl.String),
+        ("engine", pl.String),
+        ("run_id", pl.String),
+    ),
+    # outputs has the columns of the job's answer schema after these
+    "outputs": _schema(
+        ("custom_id", pl.String),
+        ("status", pl.String),
+        ("text", pl.String),
+        ("finish_reason", pl.String),
+        ("error_class", pl.String),
+        ("prompt_tokens", pl.Int32),
+        ("cached_tokens", pl.Int32),
+        ("completion_tokens", pl.Int32),
+        ("attempts", pl.Int32),
+        ("input_rows", pl.Int64),
+        ("line", pl.Int64),
+        ("request_hash", pl.String),
+        ("prompt_version", pl.String),
+        ("model", pl.String),
+        ("model_revision", pl.String),
+        ("engine", pl.String),
+    ),
+    "dead_letter": _schema(
+        ("custom_id", pl.String),
+        ("error_class", pl.String),
+        ("message", pl.String),
+        ("remedy", pl.String),
+        ("attempts", pl.Int32),
+        ("text", pl.String),
+        ("input_rows", pl.Int64),
+        ("line", pl.Int64),
+        ("request_hash", pl.String),
+    ),
+}
+
+
+# rejected is written by two stages, each of which replaces only what it wrote.
+_PARTITION_BY: dict[TableName, list[str]] = {"rejected": ["partition_key", "stage"]}
+
+# Rows of one job share prefixes, so neighbours compress well; snappy, the default, misses that.
+_WRITER = WriterProperties(compression="ZSTD", compression_level=1)
+
+
+def row_schema(name: TableName) -> pl.Schema:
+    """The polars columns of a table's rows, without the keys that `Tables.replace` adds."""
+    keys = _PARTITION_BY.get(name, ["partition_key"])
+    columns = SCHEMAS[name].items()
+    return pl.Schema({column: dtype for column, dtype in columns if column not in keys})
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables of one job under one root.
+
+    Args:
+        root: Folder or URI that holds a folder a job.
+        job: The job's name.
+        storage_options: Passed to delta-rs.
+    """
+
+    root: str
+    job: str
+    storage_options: dict[str, str] = field(default_factory=dict[str, str])
+
+    def uri(self, name: TableName) -> str:
+        """Where the table lies."""
+        return f"{self.root.rstrip('/')}/{self.job}/{name}"
+
+    def scan(self, name: TableName, partition: str | None = None) -> pl.LazyFrame:
+        """The rows of one partition, or of all; no rows if the table is not there yet."""
+        with _storage(f"read {self.uri(name)}"):
+            table = self._open(name)
+            if table is None:
+                return pl.LazyFrame(schema=SCHEMAS[name])
+            rows = pl.scan_delta(table)
+        return rows if partition is None else rows.filter(pl.col("partition_key") == partition)
+
+    def read(
+        self, name: TableName, partition: str | None = None, columns: list[str] | None = None
+    ) -> pl.DataFrame:
+        """`scan`, collected; only `columns` if given."""
+        rows = self.scan(name, partition)
+        with _storage(f"read {self.uri(name)}"):
+            return (rows if columns is None else rows.select(columns)).collect()
+
+    def count(self, name: TableName, partition: str | None = None) -> int:
+        """Rows of one partition, or of all."""
+        return self.scan(name, partition).select(pl.len()).collect().item()
+
+    def replace(
+        self,
+        name: TableName,
+        partition: str,
+        rows: pl.DataFrame,
+        *,
+        schema: pl.Schema | None = None,
+        stage: str | None = None,
+    ) -> None:
+        """Replace one partition (of one stage, for `rejected`) in a single commit.
+
+        Args:
+            name: The table.
+            partition: Every row of `rows` gets this partition_key.
+            rows: What the partition holds afterwards; may be empty.
+            schema: For a table whose columns depend on the job; new columns are added to it.
+            stage: For `rejected`: the stage whose rows are replaced.
+        """
+        target = schema or SCHEMAS[name]
+        keys = {"partition_key": partition} | ({"stage": stage} if stage is not None else {})
+        data = rows.with_columns(pl.lit(value).alias(key) for key, value in keys.items())
+        predicate = " AND ".join(f"{key} = {_quoted(value)}" for key, value in keys.items())
+        with _storage(f"write {self.uri(name)}"):
+            write_deltalake(
+                self.uri(name),
+                data.select(target.names()).cast(target),
+                mode="overwrite",
+                predicate=predicate,
+                partition_by=_PARTITION_BY.get(name, ["partition_key"]),
+                schema_mode="merge" if schema is not None else None,
+                storage_options=self.storage_options,
+                writer_properties=_WRITER,
+            )
+
+    def appender(self, name: TableName, app_id: str) -> "Appender":
+        """A writer that adds chunks to the table exactly once; makes the table if need be."""
+        with _storage(f"write {self.uri(name)}"):
+            table = self._open(name)
+            if table is None:
+                write_deltalake(
+                    self.uri(name),
+                    pl.DataFrame(schema=SCHEMAS[name]),
+                    mode="ignore",
+                    partition_by=["partition_key"],
+                    storage_options=self.storage_options,
+                )
+                table = DeltaTable(self.uri(name), storage_options=self.storage_options)
+            return Appender(table, app_id, SCHEMAS[name])
+
+    def _open(self, name: TableName) -> DeltaTable | None:
+        try:
+            return DeltaTable(self.uri(name), storage_options=self.storage_options)
+        except TableNotFoundError:
+            return None
+
+
+class Appender:
+    """Appends numbered chunks, each exactly once, as the only writer under its `app_id`.
+
+    Delta stores with each commit a transaction `(app_id, number)` but does not refuse a repeated
+    one, so the number is checked against the snapshot and the write goes through that same
+    snapshot: a rival that committed in between makes the commit fail instead of doubling rows.
+    """
+
+    def __init__(self, table: DeltaTable, app_id: str, schema: pl.Schema) -> None:
+        self._table = table
+        self._app_id = app_id
+        self._schema = schema
+        self._token = uuid4().hex
+        self._last = self._committed()
+
+    @property
+    def next_chunk(self) -> int:
+        """Number of the chunk that `append` writes next, from 0."""
+        return self._last + 1
+
+    def append(self, rows: Sequence[Mapping[str, object]]) -> None:
+        """Commit `rows` as the next chunk; a column that a row lacks is null.
+
+        Raises:
+            ShardTakenError: Somebody else committed under this app_id since the last chunk.
+            TableError: The storage refused; the chunk can be appended again.
+        """
+        number = self.next_chunk
+        with _storage(f"write {self._table.table_uri}"):
+            self._table.update_incremental()
+            if self._committed() != self._last:
+                if self._is_mine(number):  # an earlier try got through before its error
+                    self._last = number
+                    return
+                raise self._taken()
+            try:
+                write_deltalake(
+                    self._table,
+                    pl.DataFrame(rows, schema=self._schema),
+                    mode="append",
+                    writer_properties=_WRITER,
+                    commit_properties=CommitProperties(
+                        app_transactions=[Transaction(self._app_id, number)],
+                        custom_metadata={"acdc_chunk": self._mark(number)},
+                        max_commit_retries=50,
+                    ),
+                )
+            except CommitFailedError as error:
+                self._table.update_incremental()
+                if self._committed() != self._last and not self._is_mine(number):
+                    raise self._taken() from error
+                raise
+        self._last = number
+
+    def _committed(self) -> int:
+        version = self._table.transaction_version(self._app_id)
+        return -1 if version is None else version
+
+    def _mark(self, number: int) -> str:
+        return f"{self._token}/{number}"
+
+    def _is_mine(self, number: int) -> bool:
+        return any(
+            commit.get("acdc_chunk") == self._mark(number) for commit in self._table.history(20)
+        )
+
+    def _taken(self) -> ShardTakenError:
+        return ShardTakenError(
+            f"Another worker is committing to the same shard ({self._app_id}).",
+            "Let the other run finish, or cancel it; then run this partition again. "
+            "Nothing was written twice.",
+        )
+
+
+def _quoted(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+@contextmanager
+def _storage(action: str) -> Generator[None]:
+    """Turn what delta-rs and the file system raise into a fault with a remedy."""
+    try:
+        yield
+    except (DeltaError, OSError) as error:
+        raise TableError(
+            f"Could not {action}: {error}",
+            "Check that the storage is there, has room and lets this user write; then run the "
+            "partition again. What is committed stays, nothing is half visible.",
+        ) from error
