@@ -17,6 +17,8 @@ from acdc_dagster.declared import Declared, declaration
 from acdc_dagster.errors import DeclarationError, ModelError
 from acdc_dagster.job import Job, version_of
 
+_COMPONENT = "BatchInferenceComponent"
+
 
 class ModelPlace(Declared):
     """A model and where the workers find it."""
@@ -131,22 +133,30 @@ class Deployment:
         """The root of all tables, as a URI or absolute path."""
         return self.resolve(self.environment.tables)
 
+    def jobs(self) -> dict[str, Job]:
+        """All declared jobs by name.
+
+        Raises:
+            DeclarationError: One of them is wrong; none can run then, as Dagster loads all.
+        """
+        files = sorted((self.root / "assets").glob("**/defs.yaml"))
+        # A deployment may hold other Dagster components beside ours.
+        ours = [file.parent for file in files if _COMPONENT in file.read_text(encoding="utf-8")]
+        return {folder.name: Job.load(folder) for folder in ours}
+
     def job(self, name: str) -> Job:
         """The job of that name.
 
         Raises:
-            DeclarationError: There is no such job, or its declaration is wrong.
+            DeclarationError: There is no such job, or a declaration is wrong.
         """
-        folders = {file.parent.name: file.parent for file in self._job_files()}
-        if name in folders:
-            return Job.load(folders[name])
-        raise DeclarationError(
-            f"There is no job {name!r} in {self.root / 'assets'}.",
-            f"Choose one of: {', '.join(sorted(folders)) or '(none declared)'}.",
-        )
-
-    def _job_files(self) -> list[Path]:
-        return sorted((self.root / "assets").glob("**/defs.yaml"))
+        jobs = self.jobs()
+        if name not in jobs:
+            raise DeclarationError(
+                f"There is no job {name!r} in {self.root / 'assets'}.",
+                f"Choose one of: {', '.join(jobs) or '(none declared)'}.",
+            )
+        return jobs[name]
 
     def model(self, name: str) -> Model:
         """The model of that name, once its folder is seen to hold what a job needs.

@@ -28,12 +28,8 @@ def run_job(name: str, partition: str | None) -> bool:
     deployment = Deployment.load()
     job = deployment.job(name)
     _check_partition(job, partition)
-    # dagster.yaml keeps its paths relative, as `dagster dev` started in the deployment sees them.
-    os.chdir(deployment.root)
-    if (deployment.root / "dagster.yaml").is_file():
-        os.environ.setdefault("DAGSTER_HOME", str(deployment.root))
     definitions = build(deployment)
-    with dg.DagsterInstance.get() as instance:
+    with _instance(deployment) as instance:
         result = definitions.resolve_job_def(f"{name}_job").execute_in_process(
             run_config={"loggers": {"console": {}}},
             instance=instance,
@@ -51,6 +47,19 @@ def run_job(name: str, partition: str | None) -> bool:
             err=True,
         )
     return result.success
+
+
+def _instance(deployment: Deployment) -> dg.DagsterInstance:
+    """Where the run is recorded: DAGSTER_HOME, else the deployment's dagster.yaml, else nowhere."""
+    # dagster.yaml keeps its paths relative, as `dagster dev` started in the deployment sees them.
+    os.chdir(deployment.root)
+    if os.environ.get("DAGSTER_HOME"):
+        return dg.DagsterInstance.get()
+    if (deployment.root / "dagster.yaml").is_file():
+        os.environ["DAGSTER_HOME"] = str(deployment.root)
+        return dg.DagsterInstance.get()
+    click.echo("No DAGSTER_HOME and no dagster.yaml: this run will not show in any UI.", err=True)
+    return dg.DagsterInstance.ephemeral()
 
 
 def _check_partition(job: Job, partition: str | None) -> None:

@@ -334,6 +334,12 @@ def _storage(action: str) -> Generator[None]:
     """Turn what delta-rs and the file system raise into a fault with a remedy."""
     try:
         yield
+    except CommitFailedError as error:
+        raise TableError(
+            f"Could not {action}: another run wrote the same partition at the same time ({error}).",
+            "Let the other run finish, then run this partition again. The table holds what one of "
+            "the two wrote, whole.",
+        ) from error
     except (DeltaError, OSError) as error:
         raise TableError(
             f"Could not {action}: {error}",

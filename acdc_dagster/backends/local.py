@@ -128,7 +128,7 @@ def _children(
         for shard in plan.shards:
             process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "acdc_dagster.cli", "worker"),
+                    *(sys.executable, "-P", "-m", "acdc_dagster.cli", "worker"),
                     *("--tables", tables.root, "--job", tables.job, "--partition", partition),
                     *("--shard", str(shard.number), "--run-id", run_id, "--stop-with-parent"),
                 ],

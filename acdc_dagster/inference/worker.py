@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import polars as pl
 
+from acdc_dagster.errors import IncompleteError
 from acdc_dagster.inference.engine import Answer, Engine, RequestRefused
 from acdc_dagster.inference.events import Event, Throttle
 from acdc_dagster.planning.plan import EngineSettings, Plan, Shard
@@ -81,9 +82,15 @@ def work(
 
     Raises:
         Interrupted: `stop` was set.
+        IncompleteError: There is no such shard in the plan.
         ShardTakenError: Another worker is committing to this shard.
         TableError: The storage refused; what was committed before stays.
     """
+    if order.shard >= len(plan.shards):
+        raise IncompleteError(
+            f"The plan of partition {order.partition!r} has no shard {order.shard} any more.",
+            f"Materialise {tables.job}/inference for this partition again.",
+        )
     shard = plan.shards[order.shard]
     left = pending(tables, order.partition, shard)
     now = Event("running", shard.number, done=shard.requests - left.height, total=shard.requests)
@@ -98,21 +105,24 @@ def work(
         feed = _Feed(engine, _requests(tables, order.partition, left), plan.engine.max_num_seqs)
         chunks = _Chunks(appender, order, shard, engine.name, plan)
         began, throttle = time.monotonic(), Throttle(2.0)
-        while feed.more() and not stop.is_set():
-            answers = feed.step()
-            chunks.add(answers, feed.refused())
-            now = replace(
-                now,
-                done=shard.requests - left.height + chunks.rows,
-                computed=chunks.rows,
-                prompt_tokens=now.prompt_tokens + sum(a.prompt_tokens for a in answers),
-                cached_tokens=now.cached_tokens + sum(a.cached_tokens for a in answers),
-                completion_tokens=now.completion_tokens + sum(a.completion_tokens for a in answers),
-                seconds=time.monotonic() - began,
-            )
-            if throttle.ready():
-                tell(replace(now, kind="progress"))
-        chunks.commit()
+        try:
+            while feed.more() and not stop.is_set():
+                answers = feed.step()
+                chunks.add(answers, feed.refused())
+                now = replace(
+                    now,
+                    done=shard.requests - left.height + chunks.rows,
+                    computed=chunks.rows,
+                    prompt_tokens=now.prompt_tokens + sum(a.prompt_tokens for a in answers),
+                    cached_tokens=now.cached_tokens + sum(a.cached_tokens for a in answers),
+                    completion_tokens=now.completion_tokens
+                    + sum(a.completion_tokens for a in answers),
+                    seconds=time.monotonic() - began,
+                )
+                if throttle.ready():
+                    tell(replace(now, kind="progress"))
+        finally:  # an engine that dies takes no answer with it
+            chunks.commit()
     finally:
         engine.close()
     if feed.more():

@@ -1,0 +1,284 @@
+"""The whole way of a row: from the source to exactly one of outputs, rejected, dead letter."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import yaml
+from support import MODEL, Declare, request_line, write_table
+
+from acdc_dagster.backends.local import run_local
+from acdc_dagster.backends.progress import Progress
+from acdc_dagster.deployment import Deployment
+from acdc_dagster.errors import BackendError, IncompleteError
+from acdc_dagster.job import Job
+from acdc_dagster.planning.stage import profile, read_plan
+from acdc_dagster.prefix.stage import sort_requests
+from acdc_dagster.reconcile.stage import ledger, reconcile
+from acdc_dagster.requests.stage import take_in
+from acdc_dagster.tables import Tables
+
+pytestmark = pytest.mark.engine
+
+PARTITION = "all"
+TablesOf = Callable[[Job], Tables]
+
+
+def prepare(job: Job, deployment: Deployment, tables: Tables) -> None:
+    """Stages 1 to 3."""
+    model = deployment.model(job.declared.model)
+    take_in(job, deployment, tables, PARTITION)
+    sort_requests(model, tables, PARTITION, block_size=32)
+    profile(job, deployment, model, tables, PARTITION)
+
+
+def infer(deployment: Deployment, tables: Tables) -> Progress:
+    """Stage 4, as the local backend runs it."""
+    plan = read_plan(tables, PARTITION)
+    return run_local(plan, tables, deployment, PARTITION, "run", lambda _: None, lambda _: None)
+
+
+def settings(deployment: Deployment, **changes: Any) -> Deployment:
+    """The deployment with other settings of its local backend."""
+    path = deployment.root / "resources" / "local.yaml"
+    environment = yaml.safe_load(path.read_text())
+    environment["backends"]["local"].update(changes)
+    path.write_text(yaml.safe_dump(environment))
+    return Deployment.load(deployment.root, "local")
+
+
+def request_job(declare: Declare, lines: list[str]) -> Job:
+    """A job over a request file with these lines."""
+    attributes = {"source": {"requests": "assets/batch/in.jsonl"}, "model": MODEL}
+    return declare("batch", attributes, in_dot_jsonl="\n".join(lines) + "\n")
+
+
+def test_every_row_of_a_request_file_ends_in_exactly_one_table(
+    deployment: Deployment, declare: Declare, tables: TablesOf
+) -> None:
+    """Input rows = outputs + rejected + dead letter, and a second run computes nothing."""
+    nonsense = {"type": "json_schema", "json_schema": {"schema": {"type": "nonsense"}}}
+    lines = [
+        request_line("first", "What is the capital of Japan?", max_tokens=16),
+        request_line("same", "What is the capital of Japan?", max_tokens=16),
+        request_line("twice", "Name a colour."),
+        request_line("twice", "Name a colour."),
+        request_line("cut", "Tell me a long story.", max_tokens=2),
+        request_line("sampled-1", "Name a fruit.", temperature=1.0),
+        request_line("sampled-2", "Name a fruit.", temperature=1.0),
+        request_line("refused", "Hello", response_format=nonsense),
+        request_line("long", "word " * 3000),
+        request_line(7),
+        '{"custom_id": "half',
+        "",
+    ]
+    job = request_job(declare, lines)
+    job_tables = tables(job)
+    prepare(job, deployment, job_tables)
+    first = infer(deployment, job_tables)
+    stats = reconcile(job, job_tables, PARTITION)
+
+    outputs = job_tables.read("outputs", PARTITION)
+    by_id = {row["custom_id"]: row for row in outputs.iter_rows(named=True)}
+    rejected = job_tables.read("rejected", PARTITION)
+    dead = job_tables.read("dead_letter", PARTITION)
+    assert sorted(by_id) == ["cut", "first", "same", "sampled-1", "sampled-2", "twice"]
+    assert outputs.height == 6
+    assert set(rejected["line"]) == {9, 10, 11}
+    assert dead["custom_id"].to_list() == ["refused"]
+    assert dead["error_class"].to_list() == ["permanent"]
+    assert dead["remedy"][0]
+    input_rows = len([line for line in lines if line])
+    assert outputs["input_rows"].sum() + rejected.height + dead.height == input_rows
+    assert ledger(job_tables, PARTITION).balanced
+    assert stats.ledger.input_rows == input_rows
+
+    assert "Tokyo" in by_id["first"]["text"]
+    assert by_id["first"]["text"] == by_id["same"]["text"]
+    assert by_id["first"]["request_hash"] == by_id["same"]["request_hash"]
+    assert by_id["sampled-1"]["request_hash"] != by_id["sampled-2"]["request_hash"]
+    assert by_id["twice"]["input_rows"] == 2
+    assert (by_id["cut"]["status"], by_id["cut"]["error_class"]) == ("failed", "truncated")
+    assert by_id["cut"]["completion_tokens"] == 2
+    assert first.computed == first.total == 6
+
+    again = infer(deployment, job_tables)
+    assert (again.computed, again.done) == (0, first.total)
+    reconcile(job, job_tables, PARTITION)
+    assert job_tables.read("outputs", PARTITION).equals(outputs)
+
+
+def test_answers_become_typed_columns(
+    deployment: Deployment, declare: Declare, tables: TablesOf
+) -> None:
+    """A table, a prompt and a schema give columns with types, by custom_id; cut answers do not."""
+    rows = [{"id": f"p{n}", "title": f"Wooden train number {n}"} for n in range(4)]
+    write_table(deployment.root / "products", rows)
+    schema = {
+        "type": "object",
+        "properties": {
+            "toy": {"type": "boolean"},
+            "kind": {"type": "string", "enum": ["train", "car"]},
+            "words": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 2},
+        },
+        "required": ["toy", "kind", "words"],
+        "additionalProperties": False,
+    }
+    attributes: dict[str, Any] = {
+        "source": {"table": "products", "id_column": "id"},
+        "model": MODEL,
+        "sampling": {"max_tokens": 40},
+        "answer_schema": schema,
+    }
+    job = declare("toys", attributes, prompt_dot_md="Describe: {{ title }}")
+    job_tables = tables(job)
+    prepare(job, deployment, job_tables)
+    infer(deployment, job_tables)
+    reconcile(job, job_tables, PARTITION)
+    outputs = job_tables.read("outputs", PARTITION)
+    assert outputs["custom_id"].to_list() == ["p0", "p1", "p2", "p3"]
+    assert outputs.schema["toy"] == pl.Boolean
+    assert set(outputs["kind"]) <= {"train", "car"}
+    assert all(isinstance(json.loads(words), list) for words in outputs["words"])
+    assert set(outputs["status"]) == {"ok"}
+
+    attributes["sampling"] = {"max_tokens": 3}
+    job = declare("toys", attributes)
+    prepare(job, deployment, job_tables)
+    infer(deployment, job_tables)
+    reconcile(job, job_tables, PARTITION)
+    assert job_tables.count("outputs", PARTITION) == 0
+    assert set(job_tables.read("dead_letter", PARTITION)["error_class"]) == {"truncated"}
+    assert ledger(job_tables, PARTITION).balanced
+
+
+@contextmanager
+def worker(deployment: Deployment, tables: Tables) -> Iterator[subprocess.Popen[str]]:
+    """`acdc worker` on the only shard, with an open standard input."""
+    environment = deployment.environment.backends.local.env
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "acdc_dagster.cli", "worker", "--stop-with-parent"),
+            *("--tables", tables.root, "--job", tables.job, "--partition", PARTITION),
+            *("--shard", "0"),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_for_rows(tables: Tables, process: subprocess.Popen[str]) -> pl.DataFrame:
+    """What `inference` holds once it holds anything."""
+    while (rows := tables.read("inference", PARTITION)).is_empty():
+        assert process.poll() is None, "the worker ended before its first chunk"
+        time.sleep(0.1)
+    return rows
+
+
+def many(count: int) -> list[str]:
+    """Requests that keep the engine busy for a while."""
+    return [
+        request_line(f"r{n}", f"Write about the number {n}.", max_tokens=24) for n in range(count)
+    ]
+
+
+def test_a_killed_worker_loses_no_committed_chunk(
+    deployment: Deployment, declare: Declare, tables: TablesOf
+) -> None:
+    """After kill -9 in mid-run a re-run leaves no hole and no duplicate, and computes the rest."""
+    deployment = settings(deployment, commit={"rows": 4, "seconds": 60})
+    job = request_job(declare, many(60))
+    job_tables = tables(job)
+    prepare(job, deployment, job_tables)
+    with worker(deployment, job_tables) as process:
+        wait_for_rows(job_tables, process)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    kept = job_tables.read("inference", PARTITION)
+    assert 0 < kept.height < 60
+    with pytest.raises(IncompleteError, match="have no result"):
+        reconcile(job, job_tables, PARTITION)
+
+    progress = infer(deployment, job_tables)
+
+    results = job_tables.read("inference", PARTITION)
+    wanted = job_tables.read("sorted_requests", PARTITION)["request_hash"]
+    assert sorted(results["request_hash"]) == sorted(wanted)
+    assert progress.computed == 60 - kept.height
+    first = results.join(kept.select("request_hash"), on="request_hash", how="semi")
+    assert first.sort("request_hash").equals(kept.sort("request_hash"))
+    reconcile(job, job_tables, PARTITION)
+    assert sorted(job_tables.read("outputs", PARTITION)["custom_id"]) == sorted(
+        f"r{n}" for n in range(60)
+    )
+
+
+def test_a_worker_whose_parent_dies_commits_and_stops(
+    deployment: Deployment, declare: Declare, tables: TablesOf
+) -> None:
+    """When standard input closes, finished answers are committed and the exit code says so."""
+    deployment = settings(deployment, commit={"rows": 10_000, "seconds": 3600})
+    job = request_job(declare, many(80))
+    job_tables = tables(job)
+    prepare(job, deployment, job_tables)
+    with worker(deployment, job_tables) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        for line in process.stdout:
+            if json.loads(line)["computed"]:
+                break
+        process.stdin.close()
+        assert process.wait(60) == 3
+    assert 0 < job_tables.count("inference", PARTITION) < 80
+
+
+def test_an_engine_that_does_not_start_says_why(
+    deployment: Deployment, declare: Declare, tables: TablesOf, tmp_path: Path, model_path: Path
+) -> None:
+    """A model folder without weights fails the run with the engine's words and a remedy."""
+    job = request_job(declare, [request_line()])
+    job_tables = tables(job)
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        (broken / name).write_bytes((model_path / name).read_bytes())
+    path = deployment.root / "resources" / "local.yaml"
+    environment = yaml.safe_load(path.read_text())
+    environment["models"][MODEL]["path"] = str(broken)
+    path.write_text(yaml.safe_dump(environment))
+    deployment = Deployment.load(deployment.root, "local")
+    prepare(job, deployment, job_tables)
+    with pytest.raises(BackendError, match="does not start") as failure:
+        infer(deployment, job_tables)
+    assert str(broken) in failure.value.problem
+    assert failure.value.remedy
+    assert job_tables.count("inference", PARTITION) == 0
+
+
+def test_a_source_without_rows_succeeds_with_empty_tables(
+    deployment: Deployment, declare: Declare, tables: TablesOf
+) -> None:
+    """An empty file runs through all stages; no engine starts."""
+    job = request_job(declare, [""])
+    job_tables = tables(job)
+    prepare(job, deployment, job_tables)
+    assert infer(deployment, job_tables).total == 0
+    stats = reconcile(job, job_tables, PARTITION)
+    assert (stats.outputs, stats.ledger.input_rows) == (0, 0)

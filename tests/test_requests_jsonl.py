@@ -1,0 +1,540 @@
+"""OpenAI-batch files: which lines become requests, which are rejected, and with what words."""
+
+import gzip
+import json
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import MODEL, Declare, request_line
+
+from acdc_dagster.deployment import Deployment
+from acdc_dagster.errors import SourceError
+from acdc_dagster.job import Job
+from acdc_dagster.requests.body import CHAT, COMPLETIONS, ChatBody, parse_body
+from acdc_dagster.requests.intake import Taken
+from acdc_dagster.requests.jsonl import take_files
+from acdc_dagster.requests.rejected import Rejection
+from acdc_dagster.requests.stage import check_source, take_in
+from acdc_dagster.tables import Tables
+
+BOM = b"\xef\xbb\xbf"
+
+
+def take(folder: Path, *lines: str | bytes, model: str | None = MODEL) -> Taken:
+    """The intake of one file with these lines."""
+    file = folder / "requests.jsonl"
+    file.write_bytes(b"".join(_bytes(line) + b"\n" for line in lines))
+    return take_files([file], model)
+
+
+def the_rejection(taken: Taken) -> Rejection:
+    """The only rejection."""
+    (rejection,) = taken.rejections
+    return rejection
+
+
+def lines_by_id(taken: Taken) -> dict[str, int]:
+    """The line of each request."""
+    return dict(taken.requests.select("custom_id", "line").iter_rows())
+
+
+def envelope(**changes: Any) -> str:
+    """A valid line with other fields around the body; a field that is `...` is left out."""
+    line = {**json.loads(request_line()), **changes}
+    return json.dumps({name: value for name, value in line.items() if value is not ...})
+
+
+def _bytes(line: str | bytes) -> bytes:
+    return line.encode() if isinstance(line, str) else line
+
+
+A, B = request_line("a").encode(), request_line("b").encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "line_of_b"),
+    [
+        pytest.param(A + b"\n" + B + b"\n", 2, id="LF"),
+        pytest.param(A + b"\r\n" + B + b"\r\n", 2, id="CRLF"),
+        pytest.param(A + b"\n" + B, 2, id="no last line end"),
+        pytest.param(A + b"\n" + B + b"\n\n\r\n\n", 2, id="several last line ends"),
+        pytest.param(A + b"\n\n \t \n\r\n" + B, 5, id="blank lines"),
+        pytest.param(BOM + A + b"\n" + B, 2, id="byte order mark"),
+        pytest.param(A + b" \t\r\n  " + B, 2, id="space around the object"),
+    ],
+)
+def test_layout_changes_no_request(tmp_path: Path, content: bytes, line_of_b: int) -> None:
+    """Line ends, blank lines and a BOM change no request, and line numbers stay the file's."""
+    file = tmp_path / "requests.jsonl"
+    file.write_bytes(content)
+    taken = take_files([file], MODEL)
+    assert lines_by_id(taken) == {"a": 1, "b": line_of_b}
+    assert taken.requests["body"].unique().to_list() == [json.dumps(json.loads(A)["body"])]
+    assert (taken.input_rows, taken.rejections, taken.warnings) == (2, [], [])
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("null", "invalid_json_line", "not an object"),
+        ("[1,2]", "invalid_json_line", "not an object"),
+        ('"x"', "invalid_json_line", "not an object"),
+        ('{"custom_id":"r1"', "invalid_json_line", "not valid JSON"),
+        (request_line("r1")[:-40], "invalid_json_line", "not valid JSON"),
+        (request_line("r1") + request_line("r2"), "invalid_json_line", "not valid JSON"),
+        ('{"custom_id":' + "[" * 100_000 + "]" * 100_000 + "}", "invalid_json_line", "nested"),
+        (request_line("r1", temperature=float("nan")), "invalid_json_line", "not valid JSON"),
+        (request_line("lone \ud800"), "invalid_json_line", "not valid JSON"),
+        ('{"body":"s"}', "missing_required_parameter", "custom_id"),
+        (envelope(custom_id=...), "missing_required_parameter", "custom_id"),
+        (envelope(custom_id=None), "missing_required_parameter", "custom_id"),
+        (envelope(custom_id=""), "invalid_custom_id", "custom_id"),
+        (envelope(custom_id=" \t"), "invalid_custom_id", "custom_id"),
+        (envelope(custom_id=7), "invalid_custom_id", "quotes"),
+        (envelope(custom_id=["r1"]), "invalid_custom_id", "string"),
+        (envelope(body=...), "missing_required_parameter", "body"),
+        (envelope(body="s"), "invalid_value", "body"),
+        (envelope(body=None), "invalid_value", "body"),
+        (envelope(method="GET"), "invalid_method", "POST"),
+        (envelope(method=...), "invalid_method", "POST"),
+        (envelope(url="/v1/nope"), "invalid_url", CHAT),
+        (envelope(url="/v1/embeddings"), "invalid_url", COMPLETIONS),
+        (envelope(url=...), "invalid_url", CHAT),
+    ],
+)
+def test_a_bad_line_is_rejected_alone(tmp_path: Path, line: str, code: str, said: str) -> None:
+    """A line that is no request is rejected with line number, code and reason; the rest runs."""
+    taken = take(tmp_path, A, line, B)
+    rejection = the_rejection(taken)
+    assert (rejection.line, rejection.code) == (2, code)
+    assert said in rejection.message
+    assert rejection.original == line.encode()
+    assert lines_by_id(taken) == {"a": 1, "b": 3}
+
+
+def test_the_id_of_a_rejected_line_is_kept(tmp_path: Path) -> None:
+    """A rejection says which request it was wherever the line has a usable id."""
+    taken = take(tmp_path, envelope(custom_id="bad url", url="/v1/nope"))
+    assert the_rejection(taken).custom_id == "bad url"
+
+
+def test_invalid_utf8_is_named_and_never_replaced(tmp_path: Path) -> None:
+    """A byte that is no UTF-8 rejects its line with its offset; the bytes stay as they were."""
+    line = request_line("caf\x00", "x").replace("\\u0000", "#").encode().replace(b"#", b"\xe9")
+    taken = take(tmp_path, A, line, B)
+    rejection = the_rejection(taken)
+    assert rejection.line == 2
+    assert f"byte {line.index(0xE9)}" in rejection.message
+    assert rejection.original == line
+    assert "\\xe9" in rejection.excerpt
+    assert lines_by_id(taken) == {"a": 1, "b": 3}
+
+
+@pytest.mark.parametrize(
+    "custom_id",
+    [
+        "007",
+        " padded ",
+        "x" * 5000,
+        "a/b:c d é 漢字 😀",
+        "{}{0}%s$&",
+        'quote" and \\',
+        "nul\x00",
+    ],
+)
+def test_ids_stay_as_they_are(tmp_path: Path, custom_id: str) -> None:
+    """Any text that is not blank is an id, and comes out exactly as it went in."""
+    assert lines_by_id(take(tmp_path, request_line(custom_id))) == {custom_id: 1}
+
+
+def test_a_number_is_never_taken_for_its_text(tmp_path: Path) -> None:
+    """The id 7 is rejected and the id "7" runs, in either order: they are not merged."""
+    for lines in ([request_line(7), request_line("7")], [request_line("7"), request_line(7)]):
+        taken = take(tmp_path, *lines)
+        assert list(lines_by_id(taken)) == ["7"]
+        assert taken.requests["input_rows"].to_list() == [1]
+        assert the_rejection(taken).code == "invalid_custom_id"
+
+
+def test_the_same_request_twice_is_one(tmp_path: Path) -> None:
+    """The same id with the same body is one request that stands for both rows, and is reported."""
+    taken = take(tmp_path, A, B, A)
+    assert taken.requests.select("custom_id", "line", "input_rows").rows() == [
+        ("a", 1, 2),
+        ("b", 2, 1),
+    ]
+    (warning,) = taken.warnings
+    assert "'a'" in warning
+    assert "1, 3" in warning
+    assert (taken.input_rows, taken.rejections) == (3, [])
+
+
+def test_many_repeats_are_reported_in_few_words(tmp_path: Path) -> None:
+    """Warnings stay short however many ids are repeated, and still say how many there are."""
+    ids = [f"id-{number}" for number in range(40)]
+    taken = take(tmp_path, *(request_line(name) for name in ids * 2))
+    assert taken.requests["input_rows"].to_list() == [2] * 40
+    assert len(taken.warnings) == 6
+    assert "35 more" in taken.warnings[-1]
+
+
+def test_one_id_for_two_requests_rejects_both(tmp_path: Path) -> None:
+    """The same id with different bodies rejects every one of them, naming all their lines."""
+    taken = take(tmp_path, A, B, request_line("a", "Other"))
+    assert [(r.line, r.code, r.custom_id) for r in taken.rejections] == [
+        (1, "duplicate_custom_id", "a"),
+        (3, "duplicate_custom_id", "a"),
+    ]
+    assert all("1, 3" in r.message for r in taken.rejections)
+    assert lines_by_id(taken) == {"b": 2}
+
+
+def test_one_id_in_two_files_names_both_files(tmp_path: Path) -> None:
+    """Lines of different files are told apart where an id stands in both."""
+    first, second = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    first.write_text(request_line("a"))
+    second.write_text(request_line("a", "Other"))
+    taken = take_files([first, second], MODEL)
+    assert len(taken.rejections) == 2
+    for rejection in taken.rejections:
+        assert first.name in rejection.message
+        assert second.name in rejection.message
+
+
+def test_a_twin_that_cannot_run_takes_no_other_along(tmp_path: Path) -> None:
+    """An id is only repeated among the requests that could run."""
+    taken = take(tmp_path, A, request_line("a", model="other"))
+    assert lines_by_id(taken) == {"a": 1}
+    assert the_rejection(taken).code == "model_mismatch"
+
+
+@pytest.mark.parametrize(("declared", "wrong"), [(MODEL, "small"), ("small", MODEL), (None, MODEL)])
+def test_a_request_for_another_model_is_rejected(
+    tmp_path: Path, declared: str | None, wrong: str
+) -> None:
+    """Each request must name the declared model, or the first one's where none is declared."""
+    lines = [request_line("s", model="small"), request_line("m", model=MODEL)]
+    rejection = the_rejection(take(tmp_path, *lines, model=declared))
+    assert (rejection.code, rejection.custom_id) == (
+        "model_mismatch",
+        "m" if wrong == MODEL else "s",
+    )
+    assert "small" in rejection.message
+    assert MODEL in rejection.message
+
+
+def test_one_endpoint_a_batch(tmp_path: Path) -> None:
+    """A request for another endpoint than the first one's is rejected, naming both."""
+    other = envelope(url=COMPLETIONS, body={"model": MODEL, "prompt": "Once"})
+    rejection = the_rejection(take(tmp_path, request_line("chat"), other))
+    assert (rejection.line, rejection.code) == (2, "url_mismatch")
+    assert COMPLETIONS in rejection.message
+    assert CHAT in rejection.message
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "not JSON",
+        request_line(5),
+        request_line("a", model="other"),
+        envelope(url=COMPLETIONS, body={"model": MODEL, "prompt": "Once"}),
+        request_line("first", "Other"),
+    ],
+    ids=["JSON", "custom_id", "model", "endpoint", "duplicate"],
+)
+def test_a_rejected_line_is_kept_whole(tmp_path: Path, line: str) -> None:
+    """Whatever the reason, `original` is the line as it stood in the file: it can be mended."""
+    taken = take(tmp_path, request_line("first"), line)
+    assert taken.rejections[-1].original == line.encode()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("tools", []),
+        ("logprobs", True),
+        ("logit_bias", {}),
+        ("best_of", 2),
+        ("prompt", "x"),
+        ("n", 2),
+        ("stream", True),
+        ("no_such_field", None),
+    ],
+)
+def test_an_unsupported_field_names_itself(tmp_path: Path, field: str, value: object) -> None:
+    """A field that the engine would ignore rejects its row under its own name."""
+    rejection = the_rejection(take(tmp_path, request_line("a", **{field: value})))
+    assert rejection.code == "unsupported_parameter"
+    assert field in rejection.message
+
+
+def test_an_unsupported_field_of_a_message_says_where(tmp_path: Path) -> None:
+    """Inside a message too, and with its place."""
+    message = {"role": "assistant", "content": "x", "tool_calls": []}
+    rejection = the_rejection(take(tmp_path, request_line("a", messages=[message])))
+    assert rejection.code == "unsupported_parameter"
+    assert "tool_calls" in rejection.message
+    assert "messages[0]" in rejection.message
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("max_tokens", 0),
+        ("max_tokens", -1),
+        ("max_tokens", 8.5),
+        ("max_tokens", "8"),
+        ("max_completion_tokens", 0),
+        ("temperature", -0.1),
+        ("temperature", 2.1),
+        ("temperature", "0"),
+        ("temperature", True),
+        ("top_p", 0),
+        ("top_p", 1.1),
+        ("top_k", -2),
+        ("min_p", 1.5),
+        ("presence_penalty", 2.5),
+        ("frequency_penalty", -2.5),
+        ("repetition_penalty", 0),
+        ("seed", 1.5),
+        ("seed", 2**63),  # kills the engine, and with it the requests beside it
+        ("stop", 5),
+        ("stop", [None]),
+        ("stop", ""),  # the engine refuses it
+        ("model", None),
+        ("messages", "Hello"),
+        ("messages", []),
+        ("messages", [{"role": "tool", "content": "x"}]),
+        ("messages", [{"role": "user", "content": None}]),
+        ("messages", [{"role": "user", "content": 5}]),
+        ("messages", [{"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}]),
+        ("response_format", {"type": "xml"}),
+    ],
+)
+def test_a_wrong_value_names_its_field(tmp_path: Path, field: str, value: object) -> None:
+    """What no engine could take is known at intake, with the name of the field."""
+    taken = take(tmp_path, request_line("bad", **{field: value}), A)
+    rejection = the_rejection(taken)
+    assert (rejection.custom_id, rejection.code) == ("bad", "invalid_value")
+    assert field in rejection.message
+    assert lines_by_id(taken) == {"a": 2}
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"messages": [{"role": "user", "content": "x"}]}, "model"),
+        ({"model": MODEL}, "messages"),
+        ({"model": MODEL, "messages": [{"content": "x"}]}, "role"),
+        (
+            {
+                "model": MODEL,
+                "messages": [{"role": "user", "content": "x"}],
+                "response_format": {"type": "json_schema"},
+            },
+            "json_schema",
+        ),
+    ],
+)
+def test_a_missing_field_is_named(tmp_path: Path, body: dict[str, Any], field: str) -> None:
+    """A field that the endpoint requires is missed by name."""
+    rejection = the_rejection(take(tmp_path, envelope(body=body)))
+    assert rejection.code == "missing_required_parameter"
+    assert field in rejection.message
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"temperature": 0, "top_p": 1, "top_k": -1, "min_p": 0},
+        {"temperature": 2, "presence_penalty": -2, "frequency_penalty": 2},
+        {"n": 1, "stream": False, "user": "u", "metadata": {"k": "v"}, "store": False},
+        {"max_tokens": None, "max_completion_tokens": 1, "stop": ["\n", "END"], "seed": -1},
+        {"response_format": {"type": "json_object"}},
+    ],
+)
+def test_supported_fields_are_taken(tmp_path: Path, body: dict[str, Any]) -> None:
+    """The ends of every range, and fields that change no answer, are valid."""
+    assert lines_by_id(take(tmp_path, request_line("a", **body))) == {"a": 1}
+
+
+def test_an_image_is_refused_clearly(tmp_path: Path) -> None:
+    """A part that a text-only model cannot take rejects its row, saying which message holds it."""
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    taken = take(tmp_path, request_line("i", [{"type": "text", "text": "What?"}, image]), A)
+    rejection = the_rejection(taken)
+    assert (rejection.code, rejection.custom_id) == ("unsupported_content", "i")
+    assert "messages[0]" in rejection.message
+    assert "image" in rejection.message
+    assert lines_by_id(taken) == {"a": 2}
+
+
+def test_text_parts_become_one_text(tmp_path: Path) -> None:
+    """A list of text parts is one text, joined by line ends as the engine does it."""
+    parts = [{"type": "text", "text": text} for text in ("Name", "the colour")]
+    body = parse_body(CHAT, take(tmp_path, request_line("p", parts)).requests["body"][0])
+    assert isinstance(body, ChatBody)
+    assert body.messages[0].text() == "Name\nthe colour"
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", BOM, b" \r\n\t\n"])
+def test_an_empty_file_is_no_fault(tmp_path: Path, content: bytes) -> None:
+    """A file without rows gives no rows: nothing is rejected, nothing fails."""
+    file = tmp_path / "empty.jsonl"
+    file.write_bytes(content)
+    taken = take_files([file], MODEL)
+    assert (taken.input_rows, taken.requests.height, taken.rejections) == (0, 0, [])
+
+
+def test_a_gz_file_is_unpacked(tmp_path: Path) -> None:
+    """A packed file gives the requests and lines of the plain one."""
+    file = tmp_path / "requests.jsonl.gz"
+    file.write_bytes(gzip.compress(A + b"\n\n" + B))
+    assert lines_by_id(take_files([file], MODEL)) == {"a": 1, "b": 3}
+
+
+def packed() -> bytes:
+    """A gz file of some length."""
+    lines = (request_line(f"id-{number}") for number in range(500))
+    return gzip.compress("\n".join(lines).encode(), mtime=0)
+
+
+def spoilt(at: slice) -> bytes:
+    """The same with these bytes turned around."""
+    content = bytearray(packed())
+    content[at] = bytes(byte ^ 0xFF for byte in content[at])
+    return bytes(content)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [packed()[:-30], b"plain text", spoilt(slice(200, 260)), spoilt(slice(-8, -4))],
+    ids=["truncated", "not packed", "damaged", "wrong checksum"],
+)
+def test_a_broken_gz_file_is_a_fault_of_the_source(tmp_path: Path, content: bytes) -> None:
+    """A file that cannot be unpacked is named with a remedy, however it is broken."""
+    file = tmp_path / "requests.jsonl.gz"
+    file.write_bytes(content)
+    with pytest.raises(SourceError) as caught:
+        take_files([file], MODEL)
+    assert str(file) in caught.value.problem
+    assert caught.value.remedy
+
+
+def over_files(declare: Declare, pattern: str, *keys: str) -> Job:
+    """A job over request files, with these partitions if any."""
+    partitions = {"partitions": {"cadence": "static", "keys": list(keys)}} if keys else {}
+    return declare("files", {"source": {"requests": pattern}, "model": MODEL, **partitions})
+
+
+def test_files_of_a_partition(
+    deployment: Deployment, declare: Declare, tables: Callable[[Job], Tables]
+) -> None:
+    """All files that match are read in the order of their names, each with its own lines."""
+    job = over_files(declare, "in/{partition}/*.jsonl", "mon*", "tue")
+    for day, name, lines in [
+        ("mon*", "2.jsonl", [request_line("c")]),
+        ("mon*", "1.jsonl", ["", request_line("a"), request_line("b")]),
+        ("monday", "1.jsonl", [request_line("only like the pattern")]),
+        ("tue", "1.jsonl", [request_line("other day")]),
+    ]:
+        folder = deployment.root / "in" / day
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("\n".join(lines))
+    stats = take_in(job, deployment, tables(job), "mon*")
+    rows = tables(job).read("raw_requests", "mon*").sort("source", "line")
+    assert [
+        (Path(source).name, line, custom_id)
+        for source, line, custom_id in rows.select("source", "line", "custom_id").iter_rows()
+    ] == [("1.jsonl", 2, "a"), ("1.jsonl", 3, "b"), ("2.jsonl", 1, "c")]
+    assert stats.input_rows == 3
+    assert tables(job).count("raw_requests") == 3
+
+
+def test_no_file_is_a_fault_of_the_source(deployment: Deployment, declare: Declare) -> None:
+    """A missing file stops the stage, naming the place with its partition, and the remedy."""
+    job = over_files(declare, "in/{partition}.jsonl", "mon")
+    with pytest.raises(SourceError) as caught:
+        check_source(job, deployment, "mon")
+    assert str(deployment.root / "in" / "mon.jsonl") in caught.value.problem
+    assert "source.requests" in caught.value.remedy
+
+
+@pytest.mark.parametrize(("folder", "alike"), [("old [1]", "old 1"), ("a*b", "a-b")])
+def test_only_the_declared_pattern_is_one(
+    deployment: Deployment,
+    declare: Declare,
+    tables: Callable[[Job], Tables],
+    folder: str,
+    alike: str,
+) -> None:
+    """The deployment's own path is taken literally, whatever characters it has."""
+    job = over_files(declare, "in/*.jsonl")
+    for name in (folder, alike):
+        (deployment.root / name / "in").mkdir(parents=True)
+        (deployment.root / name / "in" / "a.jsonl").write_text(request_line(name))
+    moved = replace(deployment, root=deployment.root / folder)
+    take_in(job, moved, tables(job), "all")
+    assert tables(job).read("raw_requests")["custom_id"].to_list() == [folder]
+
+
+def test_bodies_are_kept_byte_for_byte(
+    deployment: Deployment, declare: Declare, tables: Callable[[Job], Tables]
+) -> None:
+    """Spaces, escapes, key order and number forms of a body reach the table as they were."""
+    body = (
+        '{ "messages":[{"content":"\\u00e9 é \\ud83d\\ude00 \\/ \\n","role":"user"}] , '
+        f'"temperature":0.0,\t"max_tokens" : 8, "model":"{MODEL}", "top_p":1.00 }}'
+    )
+    (deployment.root / "r.jsonl").write_text(
+        f'{{"url":"{CHAT}", "body": {body} , "method":"POST","custom_id":"a"}}'
+    )
+    job = over_files(declare, "r.jsonl")
+    take_in(job, deployment, tables(job), "all")
+    assert tables(job).read("raw_requests")["body"].to_list() == [body]
+
+
+def nasty_line(dice: random.Random, number: int) -> bytes:
+    """A line of a random kind: good, repeated, contradicting, broken, blank."""
+    name = f"id-{dice.randrange(60)}"
+    kinds: list[str | bytes] = [
+        request_line(f"unique-{number}"),
+        request_line(name),
+        request_line(name, f"Question {dice.randrange(3)}"),
+        request_line(name, model="other"),
+        request_line(dice.choice([None, 7, "", " "])),
+        request_line(name, top_p=dice.choice([0, "1", 2])),
+        request_line(name)[: dice.randrange(1, 80)],
+        request_line(name).encode().replace(b"Hello", b"\xff\xfe"),
+        envelope(url=dice.choice([COMPLETIONS, "/v1/nope"])),
+        dice.choice(["null", "[]", "5", '"x"', "{}"]),
+        dice.choice(["", " ", "\t\r"]),
+    ]
+    return _bytes(dice.choice(kinds)) + dice.choice([b"\n", b"\r\n"])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_row_is_accounted_for(tmp_path: Path, seed: int) -> None:
+    """Rows in = rows that requests stand for + rejections, and no line is lost or counted twice."""
+    dice = random.Random(seed)
+    lines = [request_line("first").encode() + b"\n", *(nasty_line(dice, n) for n in range(300))]
+    file = tmp_path / "nasty.jsonl"
+    file.write_bytes(b"".join(lines))
+    taken = take_files([file], MODEL)
+    seen = {number for number, line in enumerate(lines, start=1) if line.strip()}
+    rejected = {rejection.line for rejection in taken.rejections}
+    accepted = set(taken.requests["line"])
+    assert taken.input_rows == len(seen)
+    assert taken.input_rows == taken.requests["input_rows"].sum() + len(taken.rejections)
+    assert len(rejected) == len(taken.rejections) > 0
+    assert not rejected & accepted
+    assert rejected | accepted <= seen
+    assert accepted >= {n for n, line in enumerate(lines, start=1) if b'"unique-' in line}
+    again = take_files([file], MODEL)
+    assert again.requests.equals(taken.requests)
+    assert again.rejections == taken.rejections

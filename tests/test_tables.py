@@ -1,0 +1,111 @@
+"""Exactly-once appends and whole-partition replacement, on real Delta tables."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from acdc_dagster.errors import ShardTakenError
+from acdc_dagster.tables import SCHEMAS, TableError, Tables, row_schema
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    return Tables(str(tmp_path / "tables"), "job")
+
+
+def result(request_hash: str) -> dict[str, object]:
+    return {"partition_key": "p", "request_hash": request_hash, "text": "x", "attempt": 1}
+
+
+def hashes(tables: Tables) -> list[str]:
+    return sorted(tables.read("inference", "p")["request_hash"])
+
+
+def mapped(custom_id: str) -> pl.DataFrame:
+    row = {"custom_id": custom_id, "request_hash": "h", "line": 1, "input_rows": 1}
+    return pl.DataFrame([row], schema=row_schema("request_map"))
+
+
+def test_chunks_are_numbered_on_across_workers(tables: Tables) -> None:
+    """A worker that starts after another goes on with the next number."""
+    first = tables.appender("inference", "shard")
+    first.append([result("a")])
+    first.append([result("b")])
+    second = tables.appender("inference", "shard")
+    assert second.next_chunk == 2
+    second.append([result("c")])
+    assert hashes(tables) == ["a", "b", "c"]
+
+
+def test_a_rival_on_the_same_shard_is_refused(tables: Tables) -> None:
+    """Of two workers on one shard only one commits; the other writes nothing, then or later."""
+    slow, fast = (tables.appender("inference", "shard") for _ in range(2))
+    fast.append([result("a")])
+    for _ in range(2):
+        with pytest.raises(ShardTakenError, match="Another worker"):
+            slow.append([result("a")])
+    fast.append([result("b")])
+    assert hashes(tables) == ["a", "b"]
+
+
+def test_workers_of_different_shards_do_not_meet(tables: Tables) -> None:
+    """Each shard has a transaction of its own."""
+    one, two = (tables.appender("inference", f"shard-{n}") for n in range(2))
+    one.append([result("a")])
+    two.append([result("b")])
+    one.append([result("c")])
+    assert hashes(tables) == ["a", "b", "c"]
+
+
+def test_a_refused_write_can_be_repeated(tables: Tables) -> None:
+    """After a storage error the same chunk goes in once, under the same number."""
+    appender = tables.appender("inference", "shard")
+    log = Path(tables.uri("inference")) / "_delta_log"
+    hidden = log.rename(log.with_name("hidden"))
+    with pytest.raises(TableError, match="Could not write"):
+        appender.append([result("a")])
+    hidden.rename(log)
+    appender.append([result("a")])
+    assert hashes(tables) == ["a"]
+    assert appender.next_chunk == 1
+
+
+def test_replace_touches_one_partition_only(tables: Tables) -> None:
+    """A partition is replaced whole, also by nothing; its neighbours stay; quotes are no syntax."""
+    tables.replace("request_map", "it's", mapped("a"))
+    tables.replace("request_map", "other", mapped("b"))
+    tables.replace("request_map", "it's", mapped("c"))
+    assert tables.read("request_map", "it's")["custom_id"].to_list() == ["c"]
+    tables.replace("request_map", "it's", mapped("c").clear())
+    assert tables.count("request_map", "it's") == 0
+    assert tables.read("request_map", "other")["custom_id"].to_list() == ["b"]
+
+
+def test_the_two_stages_that_reject_replace_their_own_rows(tables: Tables) -> None:
+    """raw_requests and sorted_requests each own a part of `rejected`."""
+    row = dict.fromkeys(row_schema("rejected")) | {"source": "s", "line": 1, "input_rows": 1}
+    rows = pl.DataFrame([row], schema=row_schema("rejected"))
+    tables.replace("rejected", "p", rows, stage="raw_requests")
+    tables.replace("rejected", "p", rows, stage="sorted_requests")
+    tables.replace("rejected", "p", rows.clear(), stage="sorted_requests")
+    assert tables.read("rejected", "p")["stage"].to_list() == ["raw_requests"]
+
+
+def test_new_columns_join_the_outputs_of_older_partitions(tables: Tables) -> None:
+    """A job whose answer schema grows keeps its older partitions readable."""
+    common = SCHEMAS["outputs"]
+    row = dict.fromkeys(name for name in common if name != "partition_key")
+    tables.replace("outputs", "old", pl.DataFrame([row]), schema=common)
+    wider = pl.Schema({**common, "colour": pl.String})
+    tables.replace("outputs", "new", pl.DataFrame([{**row, "colour": "red"}]), schema=wider)
+    assert tables.read("outputs", "new")["colour"].to_list() == ["red"]
+    assert tables.read("outputs", "old")["colour"].to_list() == [None]
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_table_that_is_not_there_reads_as_empty(tables: Tables, name: str) -> None:
+    """Before the first run every table has its columns and no rows."""
+    empty = tables.read(name, "p")  # type: ignore[arg-type]
+    assert empty.is_empty()
+    assert empty.schema == SCHEMAS[name]  # type: ignore[index]
