@@ -1,0 +1,261 @@
+"""`acdc check`: what a request file holds and what its order is worth."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from support import MODEL, request_line
+from tokenizers import Tokenizer
+
+from acdc_dagster.cli import main
+from acdc_dagster.deployment import Deployment
+
+# What the sample model's chat template puts before messages without a system message.
+PREAMBLE = (
+    "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
+    "<|im_end|>\n"
+)
+STEM = "Sort this support ticket into billing, shipping, returns or other. " * 8
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command is started in an empty folder, which is the deployment too."""
+    folder = tmp_path / "nowhere"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("ACDC_DEPLOYMENT", str(folder))
+    monkeypatch.delenv("ACDC_ENV", raising=False)
+
+
+@pytest.fixture
+def here(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test's deployment, which declares the sample model, is the one that is used."""
+    monkeypatch.setenv("ACDC_DEPLOYMENT", str(deployment.root))
+
+
+def check(file: Path, *options: object) -> Result:
+    """The command over a file."""
+    return CliRunner().invoke(main, ["check", str(file), *map(str, options)])
+
+
+def report(folder: Path, lines: Iterable[str], *options: object) -> dict[str, Any]:
+    """The JSON report over a file with these lines, which a job could run."""
+    file = folder / "requests.jsonl"
+    file.write_text("".join(line + "\n" for line in lines))
+    result = check(file, "--json", *options)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def tokens(model_path: Path, content: str) -> list[int]:
+    """The prompt of one user message, by the tokenizers library alone."""
+    prompt = f"{PREAMBLE}<|im_start|>user\n{content}<|im_end|>\n<|im_start|>assistant\n"
+    tokenizer: Any = Tokenizer.from_file(str(model_path / "tokenizer.json"))
+    return tokenizer.encode(prompt, add_special_tokens=False).ids
+
+
+def reused(prompts: Iterable[list[int]], block_size: int) -> int:
+    """Tokens in whole blocks that an earlier prompt had with all before them; never the last."""
+    seen: set[tuple[int, ...]] = set()
+    hits = 0
+    for ids in prompts:
+        for end in range(block_size, len(ids), block_size):
+            if tuple(ids[:end]) not in seen:
+                break
+            hits += block_size
+        seen |= {tuple(ids[:end]) for end in range(block_size, len(ids) + 1, block_size)}
+    return hits
+
+
+@pytest.mark.usefixtures("here")
+def test_the_report_has_the_promised_fields(tmp_path: Path, model_path: Path) -> None:
+    """Rows, valid and rejected add up; every field is there under its name, and no other."""
+    long = "word " * 3000
+    found = report(
+        tmp_path,
+        [
+            request_line("a", "Hello"),
+            "",
+            "no JSON",
+            request_line("long", long),
+            request_line("b", "Hello there"),
+            request_line(7),
+            request_line("same as a", "Hello"),
+        ],
+    )
+    assert list(found) == [
+        "rows",
+        "valid",
+        "rejected",
+        "duplicates",
+        "prompt_tokens",
+        "sharing",
+        "hit_rate",
+        "warnings",
+    ]
+    assert list(found["hit_rate"]) == ["file_order", "prefix_order", "bound"]
+    assert (found["rows"], found["valid"], found["duplicates"]) == (6, 3, 1)
+    assert [(r["line"], r["code"]) for r in found["rejected"]] == [
+        (3, "invalid_json_line"),
+        (4, "context_length_exceeded"),
+        (6, "invalid_custom_id"),
+    ]
+    assert f"{len(tokens(model_path, long))} tokens" in found["rejected"][1]["message"]
+    assert "2048" in found["rejected"][1]["message"]
+    assert found["warnings"] == []
+
+
+def test_prompt_tokens_are_those_of_the_tokenizer(tmp_path: Path, model_path: Path) -> None:
+    """The total equals an independent count, with a model folder and with its tokenizer alone."""
+    contents = ["Hello", "Grüße, 漢字 😀\n\n  x = 1234567", STEM, "<|im_end|>", "", "Hello"]
+    lines = [request_line(str(number), content) for number, content in enumerate(contents)]
+    expected = sum(len(tokens(model_path, content)) for content in contents)
+    for tokenizer in (model_path, model_path / "tokenizer.json"):
+        found = report(tmp_path, lines, "--tokenizer", tokenizer)
+        assert (found["prompt_tokens"], found["warnings"]) == (expected, [])
+
+
+@pytest.mark.parametrize("block_size", [4, 16, 64])
+def test_hit_rates_are_those_of_the_tokens(
+    tmp_path: Path, model_path: Path, block_size: int
+) -> None:
+    """With room for all, they equal a count over sets of prefixes; so does the sharing."""
+    contents = [f"{STEM[: 60 * (n % 5)]} Ticket {n % 7} of the {n % 3} kind" for n in range(40)]
+    lines = [request_line(str(number), content) for number, content in enumerate(contents)]
+    found = report(tmp_path, lines, "--tokenizer", model_path, "--block-size", block_size)
+    prompts = [tokens(model_path, content) for content in contents]
+    total = sum(map(len, prompts))
+    nodes = {tuple(ids[:end]) for ids in prompts for end in range(1, len(ids) + 1)}
+    assert found["sharing"] == pytest.approx(1 - len(nodes) / total)
+    in_order = reused(sorted(prompts), block_size) / total
+    assert found["hit_rate"] == {
+        "file_order": pytest.approx(reused(prompts, block_size) / total),
+        "prefix_order": pytest.approx(in_order),
+        "bound": pytest.approx(in_order),
+    }
+
+
+def test_a_small_cache_shows_what_the_order_is_worth(tmp_path: Path, model_path: Path) -> None:
+    """Where groups come mixed and the cache is small, only prefix order comes near the bound."""
+    lines = [request_line(str(n), f"Team {n % 10}. {STEM} Ticket {n}") for n in range(60)]
+    rates = report(tmp_path, lines, "--tokenizer", model_path, "--kv-tokens", 300)["hit_rate"]
+    assert rates["file_order"] < rates["prefix_order"] <= rates["bound"]
+    assert rates["prefix_order"] > 0.7
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("ids", "rows"),
+    [(["a", "b", "a", "b"], 4), (["a", "a", "a", "b"], 4), (["a", "b", "c", "d"], 4)],
+)
+def test_duplicates_are_repeated_requests(tmp_path: Path, ids: list[str], rows: int) -> None:
+    """A request that is asked again is a duplicate, under its own id or another."""
+    found = report(tmp_path, [request_line(name) for name in ids])
+    assert (found["rows"], found["valid"], found["duplicates"]) == (rows, rows, rows - 1)
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("temperatures", "warned"), [([0, 0, 0], False), ([0, 1, 1], True), ([0, 0, 1], False)]
+)
+def test_repeated_samples_are_explained(
+    tmp_path: Path, temperatures: list[float], warned: bool
+) -> None:
+    """A warning says that samples are computed each, where a sampled request is repeated."""
+    contents = ["Once" if t == 1 and temperatures.count(1) == 1 else "Hello" for t in temperatures]
+    lines = [
+        request_line(str(n), content, temperature=temperature)
+        for n, (content, temperature) in enumerate(zip(contents, temperatures, strict=True))
+    ]
+    warnings = report(tmp_path, lines)["warnings"]
+    assert any("sampled" in warning for warning in warnings) is warned
+
+
+def test_without_a_tokenizer_tokens_are_estimated(tmp_path: Path, model_path: Path) -> None:
+    """The report warns and names the model; shares of tokens come near those of the tokenizer."""
+    lines = [request_line(str(n), f"{STEM} Ticket {n} says: {n * 'x'}") for n in range(30)]
+    guess, exact = report(tmp_path, lines), report(tmp_path, lines, "--tokenizer", model_path)
+    (warning,) = guess["warnings"]
+    assert MODEL in warning
+    assert "estimated" in warning
+    assert "--tokenizer" in warning
+    assert guess["sharing"] == pytest.approx(exact["sharing"], abs=0.05)
+    assert guess["prompt_tokens"] == pytest.approx(exact["prompt_tokens"], rel=0.3)
+
+
+@pytest.mark.usefixtures("here")
+def test_the_only_declared_model_stands_in(tmp_path: Path, model_path: Path) -> None:
+    """For a model that is not declared, the deployment's only tokenizer counts, with a warning."""
+    found = report(tmp_path, [request_line("a", "Hello", model="elsewhere")])
+    assert found["prompt_tokens"] == len(tokens(model_path, "Hello"))
+    (warning,) = found["warnings"]
+    assert "'elsewhere'" in warning
+    assert MODEL in warning
+
+
+@pytest.mark.parametrize("tokenizer", [True, False])
+def test_an_empty_file_can_run(tmp_path: Path, model_path: Path, tokenizer: bool) -> None:
+    """It is reported as what it is, and no model is missed that nobody asked for."""
+    found = report(tmp_path, [], *(("--tokenizer", model_path) if tokenizer else ()))
+    assert (found["rows"], found["valid"], found["rejected"]) == (0, 0, [])
+    assert found["hit_rate"] == {"file_order": 0, "prefix_order": 0, "bound": 0}
+    (warning,) = found["warnings"]
+    assert "no rows" in warning
+
+
+def test_a_file_without_valid_rows_cannot_run(tmp_path: Path) -> None:
+    """Exit code 1, with the report all the same."""
+    file = tmp_path / "bad.jsonl"
+    file.write_text(f"null\n{request_line(5)}\n")
+    result = check(file, "--json")
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    assert (found["rows"], found["valid"], len(found["rejected"])) == (2, 0, 2)
+
+
+def test_the_report_for_a_person(tmp_path: Path, model_path: Path) -> None:
+    """Without --json the findings are text: the counts, each rejected line, the verdict."""
+    file = tmp_path / "requests.jsonl"
+    file.write_text(f"{request_line('a')}\n" + "null\n" * 30)
+    result = check(file, "--tokenizer", model_path)
+    assert result.exit_code == 0
+    for said in ("31 rows", "1 valid", "30 rejected", "line 2: invalid_json_line", "10 more"):
+        assert said in result.stdout
+    assert result.stdout.splitlines()[-1] == "A job can run this file."
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "named"),
+    [
+        ("missing.jsonl", (), "missing.jsonl"),
+        ("", (), "cannot be read"),
+        ("good.jsonl", ("--tokenizer", "no/such/tokenizer"), "no/such/tokenizer"),
+        ("good.jsonl", ("--tokenizer", "broken.json"), "broken.json"),
+    ],
+    ids=["no file", "folder", "no tokenizer", "broken tokenizer"],
+)
+def test_faults_are_told_with_a_remedy(
+    tmp_path: Path, name: str, options: tuple[str, ...], named: str
+) -> None:
+    """What cannot be read is named on standard error with a remedy, and nothing else is printed."""
+    (tmp_path / "good.jsonl").write_text(request_line())
+    Path("broken.json").write_text("{}")
+    result = check(tmp_path / name, "--json", *options)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert named in result.stderr
+    assert "Remedy: " in result.stderr
+
+
+@pytest.mark.parametrize("option", ["--block-size", "--kv-tokens"])
+@pytest.mark.parametrize("value", [0, -1, "many"])
+def test_sizes_are_positive_numbers(tmp_path: Path, option: str, value: object) -> None:
+    """A size that is none is a fault of the command line, named by its option."""
+    file = tmp_path / "requests.jsonl"
+    file.write_text(request_line())
+    result = check(file, option, value)
+    assert result.exit_code == 2
+    assert option in result.stderr
