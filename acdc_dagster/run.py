@@ -1,3 +1,5 @@
+# pyright: reportUnknownMemberType=false
+# Dagster types what its public functions take only in part.
 """`acdc run`: one partition of a job through Dagster, from a terminal."""
 
 import os

@@ -20,8 +20,9 @@ from acdc_dagster.inference.events import Event
 from acdc_dagster.planning.plan import Plan
 from acdc_dagster.tables import Tables
 
-# What a worker gets to commit its last chunk after it was told to stop.
-_GRACE_SECONDS = 15.0
+# What a worker gets to finish a step of its engine and commit after it was told to stop; a step of
+# many prompt tokens takes seconds on a CPU.
+_GRACE_SECONDS = 30.0
 _TAIL_LINES = 25
 
 

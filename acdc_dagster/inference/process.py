@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from types import FrameType
 
 from acdc_dagster.errors import AcdcError
@@ -24,29 +25,50 @@ def run_worker(order: WorkOrder, tables: Tables, stop_with_parent: bool) -> int:
     Returns:
         The exit code: 0 complete, 1 failed, 3 told to stop.
     """
-    tell, stop = events_on_stdout(), threading.Event()
-
-    def on_signal(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
+    ending = _Ending(events_on_stdout())
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, on_signal)
+        signal.signal(number, ending.on_signal)
     if stop_with_parent:
-        threading.Thread(target=_wait_for_parents_end, args=(stop,), daemon=True).start()
+        threading.Thread(target=ending.with_parent, daemon=True).start()
     try:
         plan = read_plan(tables, order.partition)
-        tell(work(order, plan, tables, VllmEngine, tell, stop))
+        ending.tell(work(order, plan, tables, VllmEngine, ending.tell, ending.stop))
     except Interrupted:
         return STOPPED
     except AcdcError as error:
         sys.stderr.write(f"{error}\n")
-        tell(Event("failed", order.shard, problem=error.problem, remedy=error.remedy))
+        ending.tell(Event("failed", order.shard, problem=error.problem, remedy=error.remedy))
         return FAILED
     return COMPLETE
 
 
-def _wait_for_parents_end(stop: threading.Event) -> None:
-    """Standard input is a pipe from the parent that nobody writes to; it ends with the parent."""
-    while os.read(0, 1024):
-        pass
-    stop.set()
+class _Ending:
+    """Ends the work between two steps of the engine, or at once while there is nothing to commit.
+
+    A model can take minutes to load, and whoever cancels does not want to wait for it.
+    """
+
+    def __init__(self, tell: Callable[[Event], None]) -> None:
+        self.stop = threading.Event()
+        self._tell = tell
+        self._answering = False
+
+    def tell(self, event: Event) -> None:
+        """Pass an event on."""
+        self._answering = event.kind in ("running", "progress")
+        self._tell(event)
+
+    def on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        """Take a signal to stop."""
+        self._end()
+
+    def with_parent(self) -> None:
+        """Wait for the end of standard input, a pipe that the parent never writes to."""
+        while os.read(0, 1024):
+            pass
+        self._end()
+
+    def _end(self) -> None:
+        self.stop.set()
+        if not self._answering:
+            os._exit(STOPPED)
