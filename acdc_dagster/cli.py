@@ -36,10 +36,17 @@ def main() -> None:
     help="Model folder or tokenizer.json; else the deployment's model of that name, else an "
     "estimate.",
 )
-@click.option("--block-size", default=16, show_default=True, help="Tokens in a KV block.")
+@click.option(
+    "--block-size",
+    default=16,
+    type=click.IntRange(min=1),
+    show_default=True,
+    help="Tokens in a KV block.",
+)
 @click.option(
     "--kv-tokens",
     default=65_536,
+    type=click.IntRange(min=1),
     show_default=True,
     help="Tokens that the engine's prefix cache holds.",
 )

@@ -85,14 +85,14 @@ def declaration(model: type[M], path: Path, within: Location = ()) -> M:
         return model.model_validate({} if content is None else content)
     except ValidationError as error:
         faults = [
-            f"{path}:{_line(path, (*within, *fault['loc']))}: "
+            f"{path}:{line_of(path, (*within, *fault['loc']))}: "
             f"{'.'.join(map(str, (*within, *fault['loc']))) or 'file'}: {fault['msg']}"
             for fault in error.errors()
         ]
         raise DeclarationError("\n".join(faults), "Correct the fields named above.") from None
 
 
-def _line(path: Path, location: Location) -> int:
+def line_of(path: Path, location: Location) -> int:
     """The line, from 1, of the deepest part of `location` that the file has."""
     node: Any = cast("Any", yaml).compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
     line = 1

@@ -142,7 +142,15 @@ class Deployment:
         files = sorted((self.root / "assets").glob("**/defs.yaml"))
         # A deployment may hold other Dagster components beside ours.
         ours = [file.parent for file in files if _COMPONENT in file.read_text(encoding="utf-8")]
-        return {folder.name: Job.load(folder) for folder in ours}
+        named: dict[str, Path] = {}
+        for folder in ours:
+            other = named.setdefault(folder.name, folder)
+            if other != folder:
+                raise DeclarationError(
+                    f"{other} and {folder} declare two jobs of one name, and one set of tables.",
+                    "Rename one of the folders.",
+                )
+        return {name: Job.load(folder) for name, folder in named.items()}
 
     def job(self, name: str) -> Job:
         """The job of that name.
@@ -193,10 +201,12 @@ def found_model(name: str, path: Path, place: ModelPlace | None, declared_in: st
 def _own_context_length(path: Path) -> int:
     try:
         config: dict[str, Any] = json.loads((path / "config.json").read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{path / 'config.json'} is no JSON: {error}", "Mend it.") from error
-    text_config = cast("dict[str, Any]", config.get("text_config", config))
-    return int(text_config.get("max_position_embeddings", 2**31 - 1))
+        text_config = cast("dict[str, Any]", config.get("text_config", config))
+        return int(text_config.get("max_position_embeddings", 2**31 - 1))
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ModelError(
+            f"{path / 'config.json'} is no model's configuration: {error}", "Mend or replace it."
+        ) from error
 
 
 def _fingerprint(path: Path) -> str:

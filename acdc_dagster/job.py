@@ -14,17 +14,23 @@ from datetime import date, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self, cast
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import jsonschema_rs
 from pydantic import Field, field_validator, model_validator
 
-from acdc_dagster.declared import Declared, declaration, read_yaml
+from acdc_dagster.declared import Declared, declaration, line_of, read_yaml
 from acdc_dagster.errors import DeclarationError
+from acdc_dagster.tables import SCHEMAS
 
 Cadence = Literal["none", "hourly", "daily", "weekly", "monthly", "static"]
 TableFormat = Literal["delta", "parquet", "csv"]
 BackendName = Literal["local"]
 
+# Minute, hour and day are numbers; month and weekday may also be named.
+_CRON = re.compile(
+    r"^(@\w+|([\d*][\d*/,-]*\s+){3}([\d*]|[A-Za-z]{3})[\w*/,-]*\s+([\d*]|[A-Za-z]{3})[\w*/,#-]*)$"
+)
 JOB_NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
 
 
@@ -89,7 +95,7 @@ class Sampling(Declared):
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     repetition_penalty: float | None = Field(default=None, gt=0)
-    seed: int | None = None
+    seed: int | None = Field(default=None, ge=-(2**63), le=2**63 - 1)
     stop: list[str] | None = None
 
     def as_body(self) -> dict[str, Any]:
@@ -133,8 +139,18 @@ class BatchJob(Declared):
     partitions: Partitions = Partitions()
     schedule: str | None = Field(default=None, description="Cron line; runs the newest partition.")
     timezone: str = "UTC"
+
     backend: BackendName = "local"
     owners: list[str] = Field(default_factory=list, description="team:name or an e-mail address.")
+
+    @field_validator("timezone")
+    @classmethod
+    def _timezone_is_known(cls, timezone: str) -> str:
+        try:
+            ZoneInfo(timezone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError(f"{timezone!r} is no time zone, like Europe/Berlin") from None
+        return timezone
 
     @field_validator("owners")
     @classmethod
@@ -147,7 +163,7 @@ class BatchJob(Declared):
     @field_validator("schedule")
     @classmethod
     def _schedule_is_a_cron_line(cls, schedule: str | None) -> str | None:
-        if schedule is not None and len(schedule.split()) != 5 and not schedule.startswith("@"):
+        if schedule is not None and not _CRON.match(schedule):
             raise ValueError("a schedule is a cron line of five fields, like 0 2 * * *")
         return schedule
 
@@ -240,7 +256,7 @@ def version_of(*parts: object) -> str:
 
 def _text(path: Path, what: str) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise DeclarationError(
             f"The {what} file {path} does not exist.",
@@ -256,27 +272,40 @@ def _text(path: Path, what: str) -> str:
 def _answer_schema(folder: Path, declared: str | dict[str, Any] | None) -> dict[str, Any] | None:
     if declared is None:
         return None
-    where = folder / "defs.yaml"
     schema: Any = declared
     if isinstance(declared, str):
-        where = folder / declared
-        schema = read_yaml(where)  # JSON is YAML
+        where = str(folder / declared)
+        schema = read_yaml(folder / declared)  # JSON is YAML
+    else:
+        file = folder / "defs.yaml"
+        where = f"{file}:{line_of(file, ('attributes', 'answer_schema'))}"
     try:
-        jsonschema_rs.validator_for(schema)
-    except (jsonschema_rs.ValidationError, ValueError) as error:
+        jsonschema_rs.validator_for(schema, offline=True)
+    except ValueError as error:  # the library's ValidationError is one
+        reason = str(error).partition("\n")[0]
         raise DeclarationError(
-            f"{where}: answer_schema is no JSON schema: {error}", "Correct the schema."
+            f"{where}: answer_schema is no JSON schema: {reason}", "Correct the schema."
         ) from error
     if not isinstance(schema, dict) or cast("dict[str, Any]", schema).get("type") != "object":
         raise DeclarationError(
             f"{where}: the answer_schema must have type: object.",
             "Wrap the answer in an object; its properties become columns of outputs.",
         )
+    taken = sorted(SCHEMAS["outputs"].keys() & cast("dict[str, Any]", schema).get("properties", {}))
+    if taken:
+        raise DeclarationError(
+            f"{where}: answer_schema has the properties {', '.join(taken)}, which are columns of "
+            "every outputs table.",
+            "Rename these properties.",
+        )
     return cast("dict[str, Any]", schema)
 
 
 def _column_type(schema: Any) -> str:
-    kind = cast("dict[str, Any]", schema).get("type") if isinstance(schema, dict) else None
+    kind: Any = cast("dict[str, Any]", schema).get("type") if isinstance(schema, dict) else None
+    if isinstance(kind, list):  # a value that may be null has the column of its other type
+        others = [name for name in cast("list[Any]", kind) if name != "null"]
+        kind = others[0] if len(others) == 1 else None
     if kind is None and isinstance(schema, dict) and "enum" in schema:
         values = cast("list[Any]", schema["enum"])
         kind = "string" if all(isinstance(value, str) for value in values) else None

@@ -97,7 +97,10 @@ def test_sampled_requests_differ_by_all_that_shapes_them() -> None:
     assert len(hashes) == len(bodies)
 
 
-@pytest.mark.parametrize("ids", [[5, 70_000], [5, 70_000, 7], [5, 70_000, 6, 0], [6, 70_000, 5]])
+@pytest.mark.parametrize(
+    "ids",
+    [[5, 70_000], [5, 70_000, 7], [5, 70_000, 6, 0], [6, 70_000, 5], [5, 70_000 % 2**16, 6]],
+)
 def test_other_tokens_are_another_request(ids: list[int]) -> None:
     """The hash is over the whole token sequence in its order."""
     assert hash_of(ask(ids, **GREEDY)) != BASE

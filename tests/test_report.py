@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,12 @@ def report(folder: Path, lines: Iterable[str], *options: object) -> dict[str, An
 def tokens(model_path: Path, content: str) -> list[int]:
     """The prompt of one user message, by the tokenizers library alone."""
     prompt = f"{PREAMBLE}<|im_start|>user\n{content}<|im_end|>\n<|im_start|>assistant\n"
-    tokenizer: Any = Tokenizer.from_file(str(model_path / "tokenizer.json"))
-    return tokenizer.encode(prompt, add_special_tokens=False).ids
+    return _tokenizer(model_path).encode(prompt, add_special_tokens=False).ids
+
+
+@cache
+def _tokenizer(model_path: Path) -> Any:
+    return Tokenizer.from_file(str(model_path / "tokenizer.json"))
 
 
 def reused(prompts: Iterable[list[int]], block_size: int) -> int:
@@ -132,6 +137,7 @@ def test_hit_rates_are_those_of_the_tokens(
     nodes = {tuple(ids[:end]) for ids in prompts for end in range(1, len(ids) + 1)}
     assert found["sharing"] == pytest.approx(1 - len(nodes) / total)
     in_order = reused(sorted(prompts), block_size) / total
+    assert in_order > 0
     assert found["hit_rate"] == {
         "file_order": pytest.approx(reused(prompts, block_size) / total),
         "prefix_order": pytest.approx(in_order),
@@ -148,14 +154,12 @@ def test_a_small_cache_shows_what_the_order_is_worth(tmp_path: Path, model_path:
 
 
 @pytest.mark.usefixtures("here")
-@pytest.mark.parametrize(
-    ("ids", "rows"),
-    [(["a", "b", "a", "b"], 4), (["a", "a", "a", "b"], 4), (["a", "b", "c", "d"], 4)],
-)
-def test_duplicates_are_repeated_requests(tmp_path: Path, ids: list[str], rows: int) -> None:
+@pytest.mark.parametrize(("ids", "duplicates"), [("abab", 3), ("aaab", 3), ("abcd", 3), ("a", 0)])
+def test_duplicates_are_repeated_requests(tmp_path: Path, ids: str, duplicates: int) -> None:
     """A request that is asked again is a duplicate, under its own id or another."""
-    found = report(tmp_path, [request_line(name) for name in ids])
-    assert (found["rows"], found["valid"], found["duplicates"]) == (rows, rows, rows - 1)
+    found = report(tmp_path, map(request_line, ids))
+    assert (found["rows"], found["valid"]) == (len(ids), len(ids))
+    assert found["duplicates"] == duplicates
 
 
 @pytest.mark.usefixtures("here")

@@ -29,8 +29,8 @@ def cut_points(
     starts = [0]
     for number in range(1, shards):
         even = int(np.searchsorted(done, float(done[-1]) * number / shards)) + 1
-        low = max(starts[-1] + 1, even - slack)
-        high = min(rows - (shards - number), even + slack)
-        low = min(low, high)
+        last = rows - (shards - number)  # leaves each shard after this one a request
+        low = min(max(starts[-1] + 1, even - slack), last)
+        high = max(low, min(even + slack, last))
         starts.append(low + int(np.argmin(lcp[low : high + 1])))
     return list(zip(starts, [*starts[1:], rows], strict=True))

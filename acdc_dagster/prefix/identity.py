@@ -9,7 +9,7 @@ import numpy as np
 
 from acdc_dagster.deployment import Model
 from acdc_dagster.prefix.order import Tokens
-from acdc_dagster.requests.body import Body, ChatBody, Refused
+from acdc_dagster.requests.body import Body, ChatBody, CompletionBody, Refused
 
 _OPTIONAL = (
     "top_p",
@@ -20,6 +20,8 @@ _OPTIONAL = (
     "repetition_penalty",
     "seed",
 )
+# The API's default; a chat answer may fill the context instead.
+_COMPLETION_TOKENS = 16
 _ONLY_WHEN_SAMPLED = ("top_p", "top_k", "min_p", "seed")
 
 
@@ -28,7 +30,7 @@ class EngineRequest:
     """A request as the engine gets it.
 
     Attributes:
-        sampling: Canonical JSON of everything beside the tokens.
+        sampling: JSON of everything beside the tokens, its fields in a fixed order.
         deterministic: Asked twice, it may be answered once: greedy, or with a seed.
     """
 
@@ -76,15 +78,16 @@ def engine_request(
         raise Refused("empty_prompt", "The prompt has no tokens.")
     sampling = _sampling(body, room, defaults)
     deterministic = sampling["temperature"] == 0 or "seed" in sampling
-    return EngineRequest(
-        np.asarray(ids, dtype=np.int32), json.dumps(sampling, sort_keys=True), deterministic
-    )
+    # Not sorted: an engine that is held to a schema writes its properties in the schema's order.
+    return EngineRequest(np.asarray(ids, dtype=np.int32), json.dumps(sampling), deterministic)
 
 
 def _sampling(body: Body, room: int, defaults: dict[str, Any]) -> dict[str, Any]:
     asked = body.max_tokens
     if isinstance(body, ChatBody) and body.max_completion_tokens is not None:
         asked = body.max_completion_tokens
+    if isinstance(body, CompletionBody):
+        asked = body.max_tokens or _COMPLETION_TOKENS
     temperature = body.temperature
     if temperature is None:
         temperature = float(defaults.get("temperature", 1.0))  # 1 is the API's default

@@ -110,7 +110,8 @@ def report_file(
     warnings = list(taken.warnings)
     named = str(taken.requests["model"][0]) if taken.requests.height else ""
     encoder, model = _tokenizer(tokenizer, named, warnings)
-    found = tokenise(taken.requests, encoder, model, sampling_defaults(model))
+    defaults = {} if isinstance(encoder, ByteEstimate) else sampling_defaults(model)
+    found = tokenise(taken.requests, encoder, model, defaults)
     if taken.input_rows == 0:
         warnings.append("The file has no rows; a job would succeed with empty tables.")
     # A repeated line counts as often as it stands in the file.
@@ -118,7 +119,8 @@ def report_file(
     tokens = [r.tokens for r, n in zip(found.requests, times, strict=True) for _ in range(n)]
     distinct = {(request.sampling, request.tokens.tobytes()) for request in found.requests}
     duplicates = len(tokens) - len(distinct)
-    if duplicates and not all(request.deterministic for request in found.requests):
+    sampled = [(r.sampling, r.tokens.tobytes()) for r in found.requests if not r.deterministic]
+    if len(set(sampled)) < len(sampled):
         warnings.append(
             "Repeated requests that are sampled (temperature above 0, no seed) are meant to get "
             "answers of their own: each is computed, and only its prompt is shared."
@@ -161,11 +163,12 @@ def _tokenizer(
         name = named if named in models or len(models) != 1 else next(iter(models))
         model = deployment.model(name)
     except (DeclarationError, ModelError):
-        warnings.append(
-            f"No tokenizer for model {named!r} is at hand: tokens are estimated at four bytes "
-            "each. Give --tokenizer for exact figures."
-        )
+        if named:
+            warnings.append(
+                f"No tokenizer for model {named!r} is at hand: tokens are estimated at four bytes "
+                "each. Give --tokenizer for exact figures."
+            )
         return ByteEstimate(), Model(named, Path(), "", _NO_LIMIT)
-    if name != named:
+    if named and name != named:
         warnings.append(f"Model {named!r} is not declared here; counted with {name}'s tokenizer.")
     return ModelTokenizer(model.path), model

@@ -6,7 +6,6 @@ from typing import Any, cast
 import jsonschema_rs
 import polars as pl
 
-from acdc_dagster.errors import DeclarationError
 from acdc_dagster.job import Job
 from acdc_dagster.tables import SCHEMAS
 
@@ -20,20 +19,8 @@ _TYPES: dict[str, type[pl.DataType]] = {
 
 
 def outputs_schema(job: Job) -> pl.Schema:
-    """The columns of the job's `outputs`: the common ones, then one a property of the answer.
-
-    Raises:
-        DeclarationError: A property has the name of a common column.
-    """
-    common = SCHEMAS["outputs"]
-    taken = sorted(set(common) & job.answer_columns.keys())
-    if taken:
-        raise DeclarationError(
-            f"{job.folder / 'defs.yaml'}: answer_schema has the properties {', '.join(taken)}, "
-            "which are columns of every outputs table.",
-            "Rename these properties.",
-        )
-    return pl.Schema({**common, **_parsed_schema(job)})
+    """The columns of the job's `outputs`: the common ones, then one a property of the answer."""
+    return pl.Schema({**SCHEMAS["outputs"], **_parsed_schema(job)})
 
 
 def parse_answers(job: Job, texts: pl.Series) -> pl.DataFrame:
@@ -44,7 +31,7 @@ def parse_answers(job: Job, texts: pl.Series) -> pl.DataFrame:
         JSON that fits the schema; then no property is filled).
     """
     columns = job.answer_columns
-    validator = jsonschema_rs.validator_for(job.answer_schema or {})
+    validator = jsonschema_rs.validator_for(job.answer_schema or {}, offline=True)
     rows = [_parse(text, columns, validator) for text in texts]
     return pl.DataFrame(rows, schema={**_parsed_schema(job), "parse_error": pl.String})
 

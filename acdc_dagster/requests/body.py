@@ -66,6 +66,9 @@ class ResponseFormat(Struct, frozen=True):
     json_schema: JsonSchema | None = None
 
 
+_Stop = Annotated[str, Meta(min_length=1)]
+
+
 class _Common(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     model: str
     max_tokens: Annotated[int, Meta(ge=1)] | None = None
@@ -76,8 +79,8 @@ class _Common(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     repetition_penalty: Annotated[float, Meta(gt=0)] | None = None
-    seed: int | None = None
-    stop: str | list[str] | None = None
+    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
+    stop: _Stop | list[_Stop] | None = None
     n: Literal[1] | None = None
     stream: Literal[False] | None = None
     # Bookkeeping of the API that changes no answer.

@@ -8,7 +8,7 @@ from acdc_dagster.requests.body import Body, Refused
 from acdc_dagster.requests.rejected import Rejection
 from acdc_dagster.tables import row_schema
 
-_Row = tuple[str, str, str, str, str, int]
+_Row = tuple[str, str, str, str, str, int, bytes]
 _REQUEST = row_schema("raw_requests")
 
 
@@ -44,11 +44,18 @@ class Intake:
     _rejected: list[Rejection] = field(default_factory=list[Rejection])
 
     def accept(
-        self, custom_id: str, endpoint: str, raw_body: str, body: Body, source: str, line: int
+        self,
+        custom_id: str,
+        endpoint: str,
+        raw_body: str,
+        body: Body,
+        source: str,
+        line: int,
+        original: bytes,
     ) -> None:
-        """Count a row that is a valid request by itself."""
+        """Count a row that is a valid request by itself; `original` is the row as it stands."""
         self.input_rows += 1
-        self._requests.append((custom_id, endpoint, body.model, raw_body, source, line))
+        self._requests.append((custom_id, endpoint, body.model, raw_body, source, line, original))
 
     def refuse(self, refused: Refused, source: str, line: int, original: bytes) -> None:
         """Count a row that is none."""
@@ -59,7 +66,9 @@ class Intake:
         """The partition as a whole."""
         columns = [name for name in _REQUEST if name != "input_rows"]
         rows = pl.DataFrame(
-            self._requests, schema={name: _REQUEST[name] for name in columns}, orient="row"
+            self._requests,
+            schema={**{name: _REQUEST[name] for name in columns}, "original": pl.Binary},
+            orient="row",
         )
         late: list[Rejection] = []
         first = rows.row(0, named=True) if rows.height else {"endpoint": "", "model": ""}
@@ -91,7 +100,9 @@ class Intake:
             input_rows=pl.len().over("custom_id").cast(pl.Int64),
         ).join(
             rows.group_by("custom_id").agg(
-                lines=pl.col("line").head(5).cast(pl.String).str.join(", ")
+                lines=pl.when(pl.col("source").n_unique() > 1)
+                .then(pl.format("{}:{}", "source", "line").head(5).str.join(", "))
+                .otherwise(pl.col("line").cast(pl.String).head(5).str.join(", "))
             ),
             on="custom_id",
             how="left",
@@ -126,7 +137,7 @@ def _set_aside(
     bad = rows.filter(wrong).with_columns(message=message)
     for row in bad.iter_rows(named=True):
         refused = Refused(code, row["message"], row["custom_id"])
-        rejected.append(Rejection.of(refused, row["source"], row["line"], row["body"].encode()))
+        rejected.append(Rejection.of(refused, row["source"], row["line"], row["original"]))
     return rows.filter(~wrong)
 
 

@@ -2,6 +2,7 @@
 
 import glob
 import gzip
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -11,19 +12,23 @@ from acdc_dagster.requests.body import Refused, parse_line
 from acdc_dagster.requests.intake import Intake, Taken
 
 _BOM = b"\xef\xbb\xbf"
+_GZIP = b"\x1f\x8b"  # whatever the file is called
 
 
-def request_files(pattern: str, partition: str) -> list[Path]:
-    """The files that `pattern` names for one partition, sorted.
+def request_files(pattern: str, partition: str, root: Path) -> list[Path]:
+    """The files that `pattern`, relative to `root`, names for one partition, sorted.
 
     Raises:
         SourceError: There is none.
     """
     place = pattern.replace("{partition}", glob.escape(partition))
-    found = sorted(Path(name) for name in glob.glob(place, recursive=True))  # noqa: PTH207
+    if (root / place).is_file():  # a name is itself before it is a pattern
+        return [root / place]
+    names = glob.glob(place, root_dir=root, recursive=True)  # noqa: PTH207 - may be absolute
+    found = sorted(root / name for name in names)
     if not found:
         raise SourceError(
-            f"No request file is at {place}.",
+            f"No request file is at {root / place}.",
             "Correct source.requests in the job's defs.yaml, or put the file there.",
         )
     return found
@@ -33,7 +38,7 @@ def take_files(files: list[Path], model: str | None) -> Taken:
     """Read OpenAI-batch files; every line that is not blank is one input row.
 
     Args:
-        files: Read one after the other, line by line; `.gz` files are unpacked on the way.
+        files: Read one after the other, line by line; gzip files are unpacked on the way.
         model: The model that each request must name; the first one's if None.
 
     Raises:
@@ -47,7 +52,7 @@ def take_files(files: list[Path], model: str | None) -> Taken:
             except Refused as refused:
                 intake.refuse(refused, str(file), number, line)
             else:
-                intake.accept(custom_id, endpoint, raw_body, body, str(file), number)
+                intake.accept(custom_id, endpoint, raw_body, body, str(file), number, line)
     return intake.settle()
 
 
@@ -60,13 +65,14 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
                 content = content.rstrip(b"\r\n")
                 if content.strip():
                     yield number, content
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise SourceError(
             f"{file} cannot be read: {error}", "Check that it is there and whole."
         ) from error
 
 
 def _open(file: Path) -> BinaryIO:
-    if file.suffix == ".gz":
-        return cast("BinaryIO", gzip.open(file, "rb"))
-    return file.open("rb")
+    stream = file.open("rb")
+    packed = stream.read(len(_GZIP)) == _GZIP
+    stream.seek(0)
+    return cast("BinaryIO", gzip.GzipFile(fileobj=stream)) if packed else stream

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, meta
+from jinja2 import StrictUndefined, TemplateSyntaxError, meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from acdc_dagster.errors import DeclarationError
@@ -66,7 +66,13 @@ class Prompt:
             if read:
                 messages.append((role, compiled.render))
             else:
-                messages.append((role, _constant(compiled.render())))
+                try:
+                    messages.append((role, _constant(compiled.render())))
+                except Exception as error:
+                    raise DeclarationError(
+                        f"{path}:{line}: the {role} message cannot be rendered: {error}",
+                        "Correct the template.",
+                    ) from error
         return Prompt(frozenset(columns), tuple(messages))
 
     def messages(self, row: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -80,7 +86,7 @@ class Prompt:
             return [
                 {"role": role, "content": render(given).strip()} for role, render in self._messages
             ]
-        except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        except Exception as error:  # a template can raise anything; it is this row's fault alone
             nulls = sorted(self.columns - given.keys())
             reason = str(error)
             if nulls:
@@ -96,7 +102,7 @@ def _cut(text: str, path: Path) -> list[tuple[str, str, int]]:
     """(role, template, its first line) of each message."""
     marks = list(_ROLE_LINE.finditer(text))
     if not marks:
-        return [("user", text.strip(), 1)]
+        return [("user", text, 1)]
     before = text[: marks[0].start()]
     if before.strip():
         raise DeclarationError(

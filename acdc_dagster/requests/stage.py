@@ -32,7 +32,7 @@ def check_source(job: Job, deployment: Deployment, partition: str) -> None:
     """
     source = job.declared.source
     if source.requests is not None:
-        request_files(deployment.resolve(source.requests), partition)
+        request_files(source.requests, partition, deployment.root)
     else:
         place = _table_place(job, deployment, partition)
         open_table(job, place, deployment.environment.storage_options)
@@ -62,7 +62,7 @@ def take_in(job: Job, deployment: Deployment, tables: Tables, partition: str) ->
 def _take(job: Job, deployment: Deployment, partition: str) -> Taken:
     source = job.declared.source
     if source.requests is not None:
-        files = request_files(deployment.resolve(source.requests), partition)
+        files = request_files(source.requests, partition, deployment.root)
         return take_files(files, job.declared.model)
     place = _table_place(job, deployment, partition)
     rows = open_table(job, place, deployment.environment.storage_options)

@@ -10,7 +10,7 @@ from deltalake.exceptions import DeltaError
 from polars.exceptions import PolarsError
 
 from acdc_dagster.errors import SourceError
-from acdc_dagster.job import Cadence, Job
+from acdc_dagster.job import Job
 from acdc_dagster.requests.body import CHAT, Refused, check_custom_id, parse_body
 from acdc_dagster.requests.intake import Intake, Taken
 from acdc_dagster.requests.prompt import Prompt, RowError
@@ -56,7 +56,7 @@ def take_table(job: Job, rows: pl.LazyFrame, place: str, partition: str) -> Take
     source = job.declared.source
     prompt = Prompt.compile(job.prompt or "", job.prompt_path)
     if source.partition_column is not None:
-        key = _key_of(rows, source.partition_column, job.declared.partitions.cadence)
+        key = _key_of(job, rows, source.partition_column)
         rows = rows.filter(key == partition)
     id_column = source.id_column or ""
     wanted = sorted(prompt.columns | {id_column})
@@ -84,7 +84,7 @@ def take_table(job: Job, rows: pl.LazyFrame, place: str, partition: str) -> Take
         except Refused as refused:
             intake.refuse(refused, place, line, msgspec.json.encode(row, enc_hook=str))
         else:
-            intake.accept(custom_id, CHAT, raw, body, place, line)
+            intake.accept(custom_id, CHAT, raw, body, place, line, raw.encode())
     return intake.settle()
 
 
@@ -122,9 +122,16 @@ def _scan(job: Job, place: str, storage_options: dict[str, str]) -> pl.LazyFrame
             return pl.scan_delta(DeltaTable(place, storage_options=storage_options))
 
 
-def _key_of(rows: pl.LazyFrame, column: str, cadence: Cadence) -> pl.Expr:
-    """The Dagster partition key that a row belongs to."""
+def _key_of(job: Job, rows: pl.LazyFrame, column: str) -> pl.Expr:
+    """The Dagster partition key that a row belongs to, in the job's time zone."""
+    cadence = job.declared.partitions.cadence
     value, dtype = pl.col(column), rows.collect_schema()[column]
+    if isinstance(dtype, pl.Datetime) and dtype.time_zone is not None:
+        value = value.dt.convert_time_zone(job.declared.timezone)
+        if cadence == "hourly":  # where summer time ends, Dagster names the second hour by offset
+            wall = value.dt.strftime("%Y-%m-%d-%H:00")
+            before = (value - pl.duration(hours=1)).dt.strftime("%Y-%m-%d-%H:00")
+            return pl.when(wall == before).then(wall + value.dt.strftime("%z")).otherwise(wall)
     if isinstance(dtype, (pl.Date, pl.Datetime)):
         match cadence:
             case "hourly":
