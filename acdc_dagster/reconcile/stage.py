@@ -9,7 +9,7 @@ from acdc_dagster.job import Job
 from acdc_dagster.planning.stage import read_plan
 from acdc_dagster.reconcile.answers import outputs_schema, parse_answers
 from acdc_dagster.reconcile.failures import REMEDIES
-from acdc_dagster.tables import Tables
+from acdc_dagster.tables import TableName, Tables
 
 
 class ConservationError(AcdcError):
@@ -105,8 +105,8 @@ def ledger(tables: Tables, partition: str) -> Ledger:
     The input is what stage 1 read; the other counts are of what the last stages wrote.
     """
 
-    def count(name: str, *predicates: pl.Expr) -> int:
-        rows = tables.scan(name, partition).filter(*predicates)  # pyright: ignore[reportArgumentType]
+    def count(name: TableName, *predicates: pl.Expr) -> int:
+        rows = tables.scan(name, partition).filter(*predicates)
         return rows.select(pl.col("input_rows").sum()).collect().item() or 0
 
     rejected_at_once = count("rejected", pl.col("stage") == "raw_requests")
