@@ -181,9 +181,11 @@ def test_a_partition_is_materialised_by_clicking(page: Page, run_url: str, pictu
     """The run's log tells progress and the ledger in the job's own words, with no noise between."""
     page.goto(run_url)
     expect(page.get_by_text(f"partition: {DAYS[0]}")).to_be_visible()
-    read_messages(page)
+    only_messages(page)
     expect(page.get_by_text(re.compile(r"^(\d+)/\1 requests \(100 %\)")).last).to_be_visible()
     expect(page.get_by_text(re.compile(r"^\d+ input rows = \d+ outputs \+ "))).to_be_visible()
+    page.get_by_role("img", name="expand_arrows").last.click()  # the log without the time bars
+    page.locator(":focus").blur()
     page.screenshot(path=pictures / "run.png")
 
 
@@ -287,7 +289,7 @@ def materialise(page: Page, day: str) -> str:
     dialog.get_by_role("button", name="Launch 1 run").click()
     page.get_by_text("View", exact=True).click()
     page.wait_for_url("**/runs/*")
-    read_messages(page)
+    only_messages(page)
     progress = page.get_by_text(re.compile(r"^\d+/\d+ requests \("))
     end = page.get_by_text(re.compile("^(Success|Failure)$"))
     expect(progress.or_(end).first).to_be_visible(timeout=RUN_SECONDS * 1000)
@@ -297,19 +299,13 @@ def materialise(page: Page, day: str) -> str:
     return page.url
 
 
-def read_messages(page: Page) -> None:
-    """Show the log of a run in full height, without Dagster's own events.
-
-    The time bars that it covers are drawn anew all the time while a run goes on, which takes half
-    a core away from the engine.
-    """
-    page.get_by_role("img", name="expand_arrows").last.click()
+def only_messages(page: Page) -> None:
+    """Hide Dagster's own events in the log of a run."""
     page.get_by_role("button", name="Levels").click()
     events = page.get_by_role("menuitem").filter(has_text="event")
     if events.get_by_role("checkbox").is_checked():
         events.click()
     page.keyboard.press("Escape")
-    page.locator(":focus").blur()
 
 
 def value_of(page: Page, key: str) -> Locator:

@@ -78,6 +78,7 @@ def run_local(
     }
     messages: queue.Queue[_Message] = queue.Queue()
     with _children(plan, tables, partition, run_id, environment, messages) as children:
+        on_progress(Progress.over(list(latest.values())))
         open_ends = 2 * len(children)  # standard output and error of each
         while open_ends:
             message = messages.get()

@@ -5,6 +5,7 @@ in vLLM's offline API and has been there since 0.28.
 """
 
 import json
+import logging
 import os
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -37,6 +38,8 @@ class VllmEngine:
                 "'acdc-dagster[vllm]' with one.",
             ) from error
         self._vllm: Any = vllm
+        # Its line of rates every ten seconds would fill the run's log; the worker tells them itself.
+        logging.getLogger("vllm.v1.metrics.loggers").setLevel(logging.WARNING)
         try:
             self._engine: Any = LLMEngine.from_engine_args(EngineArgs(**_arguments(settings)))
         except Exception as error:

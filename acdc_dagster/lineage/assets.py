@@ -26,7 +26,13 @@ from acdc_dagster.tables import TableName, Tables
 
 Materialised = dg.MaterializeResult[Any]
 
-STAGES = ("raw_requests", "sorted_requests", "profile", "inference", "outputs")
+STAGES: tuple[TableName, ...] = (
+    "raw_requests",
+    "sorted_requests",
+    "profile",
+    "inference",
+    "outputs",
+)
 
 _DESCRIPTIONS = {
     "raw_requests": "The valid requests of the source, one a custom_id; the rest in `rejected`.",
@@ -64,11 +70,12 @@ class Stage:
         return self.resource.deployment.model(self.job.declared.model)
 
 
-def stage_assets(job: Job, model_revision: str | None) -> list[dg.AssetsDefinition]:
+def stage_assets(job: Job, tables: Tables, model_revision: str | None) -> list[dg.AssetsDefinition]:
     """The five assets of a job, in order.
 
     Args:
         job: The job.
+        tables: The job's tables, for what the UI says of where they lie.
         model_revision: Part of the code version of what the model shapes; None if the model is
             not there yet.
     """
@@ -99,6 +106,10 @@ def stage_assets(job: Job, model_revision: str | None) -> list[dg.AssetsDefiniti
             owners=job.declared.owners,
             code_version=versions[name],
             tags={"acdc/job": job.name},
+            metadata={
+                "dagster/uri": tables.uri(name),
+                "dagster/table_name": f"{job.name}.{name}",
+            },
             partitions_def=partitions_of(job.declared),
         )
         assets.append(_asset(job, spec, bodies[name]))
@@ -122,7 +133,6 @@ def _asset(
         name=f"{job.name}__{name}",
         specs=[spec],
         check_specs=checks if name == "outputs" else [],
-        backfill_policy=dg.BackfillPolicy.multi_run(),
     )
     def compute(
         context: dg.AssetExecutionContext, deployment: DeploymentResource
@@ -191,8 +201,8 @@ def _sorted_requests(stage: Stage) -> Materialised:
             "duplicates": stats.requests - stats.distinct,
             "rejected": stats.rejected,
             "prompt_tokens": stats.prompt_tokens,
-            "prefix_sharing": percent(stats.sharing),
-            "hit_rate_bound": percent(stats.hit_rate_bound),
+            "prefix_sharing": round(stats.sharing, 4),
+            "hit_rate_bound": round(stats.hit_rate_bound, 4),
         },
     )
 
@@ -214,8 +224,8 @@ def _profile(stage: Stage) -> Materialised:
             "prompt_tokens_p50": found.prompt_p50,
             "prompt_tokens_p95": found.prompt_p95,
             "prompt_tokens_max": found.prompt_max,
-            "prefix_sharing": percent(found.sharing),
-            "hit_rate_bound": percent(found.hit_rate_bound),
+            "prefix_sharing": round(found.sharing, 4),
+            "hit_rate_bound": round(found.hit_rate_bound, 4),
             "plan": dg.MetadataValue.json(found.plan.model_dump()),
             "why": dg.MetadataValue.md("\n".join(f"- {reason}" for reason in found.plan.why)),
         },
@@ -226,9 +236,15 @@ def _inference(stage: Stage) -> Materialised:
     stage.model()
     check_local()
     context, throttle = stage.context, Throttle(_TELL_SECONDS, _TELL_GROWTH)
+    told: Progress | None = None
 
     def on_progress(progress: Progress) -> None:
-        if throttle.ready():
+        nonlocal told
+        if progress.state == "finished":
+            return  # the summary follows
+        new_state = told is None or progress.state != told.state
+        if new_state or (progress.computed != told.computed and throttle.ready()):
+            told = progress
             context.log.info(str(progress), extra={PROGRESS: True})
             context.log_event(_observation(context, progress))
 
@@ -254,7 +270,7 @@ def _inference(stage: Stage) -> Materialised:
             "reused": done.total - done.computed,
             "prompt_tokens": done.prompt_tokens,
             "completion_tokens": done.completion_tokens,
-            "prefix_hit_rate": percent(done.hit_rate),
+            "prefix_hit_rate": round(done.hit_rate or 0.0, 4),
             "tokens_per_second": round(done.tokens_per_second or 0.0, 1),
             "seconds": round(done.seconds, 1),
         },
@@ -268,7 +284,7 @@ def _observation(context: dg.AssetExecutionContext, progress: Progress) -> dg.As
         metadata={
             "done": progress.done,
             "total": progress.total,
-            "prefix_hit_rate": percent(progress.hit_rate),
+            "prefix_hit_rate": round(progress.hit_rate or 0.0, 4),
             "tokens_per_second": round(progress.tokens_per_second or 0.0, 1),
         },
     )

@@ -13,6 +13,7 @@ from acdc_dagster.job import BatchJob, Job
 from acdc_dagster.lineage.assets import stage_assets
 from acdc_dagster.lineage.partitions import partitions_of
 from acdc_dagster.requests.prompt import Prompt
+from acdc_dagster.tables import Tables
 
 
 class BatchInferenceComponent(dg.Component):
@@ -49,8 +50,11 @@ class BatchInferenceComponent(dg.Component):
             revision = deployment.model(self.job.declared.model).revision
         except ModelError:  # the assets say so when they run; the UI loads without the model
             revision = None
-        assets = stage_assets(self.job, revision)
-        run = dg.define_asset_job(f"{self.job.name}_job", selection=assets)
+        tables = Tables(deployment.tables_root, self.job.name)
+        assets = stage_assets(self.job, tables, revision)
+        run = dg.define_asset_job(
+            f"{self.job.name}_job", selection=assets, description=self.job.declared.description
+        )
         schedules = [] if self.job.declared.schedule is None else [self._schedule(run.name)]
         return dg.Definitions(assets=assets, jobs=[run], schedules=schedules)
 

@@ -6,27 +6,31 @@ from typing import Any
 import dagster as dg
 import polars as pl
 
-from acdc_dagster.tables import TableName, Tables
+from acdc_dagster.tables import SCHEMAS, TableName, Tables
 
 _PREVIEW_ROWS = 5
 _PREVIEW_CHARACTERS = 160
-# Bulk that says nothing in a preview.
-_HIDDEN = ("partition_key", "token_ids", "original")
+# Bulk and bookkeeping that say nothing at a glance.
+_HIDDEN: dict[TableName, tuple[str, ...]] = {
+    "raw_requests": ("endpoint", "model", "source"),
+    "sorted_requests": ("token_ids", "sampling"),
+    "profile": ("plan", "why"),
+    "inference": ("error_class", "error_message", "chunk", "worker", "run_id"),
+    "outputs": tuple(set(SCHEMAS["outputs"]) - {"custom_id", "status", "text"}),
+}
 
 
 def table_metadata(tables: Tables, name: TableName, partition: str) -> dict[str, Any]:
-    """Location, row count, columns and the first rows of one partition of a table."""
+    """Place, row count, columns and the first rows of one partition of a table."""
     rows = tables.scan(name, partition)
     schema = rows.collect_schema()
     return {
-        "dagster/uri": tables.uri(name),
-        "dagster/table_name": f"{tables.job}.{name}",
         "dagster/partition_row_count": tables.count(name, partition),
         "dagster/column_schema": dg.TableSchema(
             [dg.TableColumn(column, str(dtype)) for column, dtype in schema.items()]
         ),
         "location": table_path(tables, name),
-        "preview": preview(rows.head(_PREVIEW_ROWS).collect()),
+        "preview": _preview(rows.head(_PREVIEW_ROWS).collect(), name),
     }
 
 
@@ -35,10 +39,13 @@ def table_path(tables: Tables, name: TableName) -> dg.PathMetadataValue:
     return dg.PathMetadataValue(tables.uri(name))
 
 
-def preview(rows: pl.DataFrame) -> dg.TableMetadataValue:
+def _preview(rows: pl.DataFrame, name: TableName) -> dg.TableMetadataValue:
     """A few rows as a table of short texts."""
-    columns = [column for column in rows.columns if column not in _HIDDEN]
-    shown = rows.select(columns).head(_PREVIEW_ROWS)
+    hidden = {"partition_key", *_HIDDEN.get(name, ())}
+    if name == "outputs" and set(rows.columns) - SCHEMAS[name].keys():
+        hidden.add("text")  # its columns say the same
+    columns = [column for column in rows.columns if column not in hidden]
+    shown = rows.select(columns)
     return dg.MetadataValue.table(
         records=[
             dg.TableRecord({column: _short(value) for column, value in row.items()})
