@@ -26,7 +26,7 @@ M = TypeVar("M", bound="Declared")
 class Declared(BaseModel):
     """Base of everything declared in YAML: frozen, and an unknown field names the known ones."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -68,7 +68,7 @@ def read_yaml(path: Path) -> Any:
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise DeclarationError(f"{path} cannot be read: {error}", "Mend the file.") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date like 2026-13-01
         raise DeclarationError(f"{path} is not valid YAML: {error}", "Correct the line.") from error
 
 

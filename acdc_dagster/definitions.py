@@ -11,6 +11,7 @@ import dagster as dg
 from dagster.components.core.component_tree import ComponentTree
 
 from acdc_dagster.deployment import Deployment
+from acdc_dagster.errors import AcdcError
 from acdc_dagster.lineage.console import console_logger
 from acdc_dagster.lineage.resources import DeploymentResource
 
@@ -21,11 +22,18 @@ def build(deployment: Deployment) -> dg.Definitions:
     """The definitions of a deployment: its declared jobs under its environment."""
     # The component tree marks its own metadata as beta; its users can do nothing about it.
     warnings.filterwarnings("ignore", category=dg.BetaWarning)
-    tree = ComponentTree(
-        defs_module=_folder_as_package(deployment.root / "assets"), project_root=deployment.root
-    )
+    # Dagster wraps what a component raises in the tree's own error; ours says what to do.
+    try:
+        jobs = _component_definitions(deployment)
+    except Exception as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, AcdcError):
+            cause = cause.__cause__
+        if cause is None:
+            raise
+        raise cause from None
     return dg.Definitions.merge(
-        tree.build_defs(),
+        jobs,
         dg.Definitions(
             resources={
                 "deployment": DeploymentResource(root=str(deployment.root), env=deployment.env)
@@ -35,6 +43,13 @@ def build(deployment: Deployment) -> dg.Definitions:
             loggers={"console": console_logger},
         ),
     )
+
+
+def _component_definitions(deployment: Deployment) -> dg.Definitions:
+    tree = ComponentTree(
+        defs_module=_folder_as_package(deployment.root / "assets"), project_root=deployment.root
+    )
+    return tree.build_defs()
 
 
 def _folder_as_package(folder: Path) -> ModuleType:

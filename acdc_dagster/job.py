@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, Self, cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import jsonschema_rs
@@ -88,7 +88,7 @@ class Sampling(Declared):
     """
 
     temperature: float = Field(default=0.0, ge=0, le=2)
-    max_tokens: int = Field(default=256, ge=1)
+    max_tokens: int = Field(default=256, ge=1, le=10_000_000)
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=-1)
     min_p: float | None = Field(default=None, ge=0, le=1)
@@ -96,7 +96,7 @@ class Sampling(Declared):
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     repetition_penalty: float | None = Field(default=None, gt=0)
     seed: int | None = Field(default=None, ge=-(2**63), le=2**63 - 1)
-    stop: list[str] | None = None
+    stop: list[Annotated[str, Field(min_length=1)]] | None = None
 
     def as_body(self) -> dict[str, Any]:
         """The fields of a request body that say the same."""
@@ -111,6 +111,13 @@ class Partitions(Declared):
     end: date | datetime | None = Field(default=None, description="Where to stop (exclusive).")
     keys: list[str] | None = Field(default=None, description="The keys, for cadence: static.")
 
+    @field_validator("start", "end", mode="before")
+    @classmethod
+    def _is_written_as_a_date(cls, value: object) -> object:
+        if isinstance(value, int | float):
+            raise ValueError(f"write {value} as a date, like 2026-11-01")
+        return value
+
     @model_validator(mode="after")
     def _fits_the_cadence(self) -> Self:
         timed = self.cadence not in ("none", "static")
@@ -118,9 +125,15 @@ class Partitions(Declared):
             raise ValueError(f"cadence {self.cadence} needs start, the first partition's date")
         if not timed and (self.start is not None or self.end is not None):
             raise ValueError(f"start and end belong to a time cadence, not to {self.cadence}")
+        if self.start is not None and self.end is not None and _day(self.end) <= _day(self.start):
+            raise ValueError("end must be after start")
         if (self.cadence == "static") != bool(self.keys):
             raise ValueError("keys and cadence: static belong together")
         return self
+
+
+def _day(moment: date | datetime) -> tuple[int, ...]:
+    return moment.timetuple()[:6]
 
 
 class BatchJob(Declared):
@@ -282,7 +295,7 @@ def _answer_schema(folder: Path, declared: str | dict[str, Any] | None) -> dict[
     try:
         jsonschema_rs.validator_for(schema, offline=True)
     except ValueError as error:  # the library's ValidationError is one
-        reason = str(error).partition("\n")[0]
+        reason = " ".join(str(error).split())[:300]
         raise DeclarationError(
             f"{where}: answer_schema is no JSON schema: {reason}", "Correct the schema."
         ) from error
@@ -291,11 +304,15 @@ def _answer_schema(folder: Path, declared: str | dict[str, Any] | None) -> dict[
             f"{where}: the answer_schema must have type: object.",
             "Wrap the answer in an object; its properties become columns of outputs.",
         )
-    taken = sorted(SCHEMAS["outputs"].keys() & cast("dict[str, Any]", schema).get("properties", {}))
+    properties: list[str] = list(cast("dict[str, Any]", schema).get("properties", {}))
+    reserved = {*SCHEMAS["outputs"], *SCHEMAS["dead_letter"], "given_up", "parse_error"}
+    lower = [name.lower() for name in properties]  # column names of a Delta table ignore case
+    taken = [name for name in properties if name.lower() in reserved]
+    taken += [name for name in properties if lower.count(name.lower()) > 1]
     if taken:
         raise DeclarationError(
-            f"{where}: answer_schema has the properties {', '.join(taken)}, which are columns of "
-            "every outputs table.",
+            f"{where}: answer_schema has the properties {', '.join(sorted(taken))}, which are "
+            "columns of every outputs table or differ from each other by case only.",
             "Rename these properties.",
         )
     return cast("dict[str, Any]", schema)

@@ -4,6 +4,7 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import dagster as dg
@@ -55,7 +56,13 @@ def _instance(deployment: Deployment) -> dg.DagsterInstance:
     """Where the run is recorded: DAGSTER_HOME, else the deployment's dagster.yaml, else nowhere."""
     # dagster.yaml keeps its paths relative, as `dagster dev` started in the deployment sees them.
     os.chdir(deployment.root)
-    if os.environ.get("DAGSTER_HOME"):
+    home = os.environ.get("DAGSTER_HOME")
+    if home and not (Path(home).is_absolute() and Path(home).is_dir()):
+        raise DeclarationError(
+            f"DAGSTER_HOME is {home}, which is no absolute path of a folder.",
+            "Make the folder, or unset DAGSTER_HOME to use the deployment's dagster.yaml.",
+        )
+    if home:
         return dg.DagsterInstance.get()
     if (deployment.root / "dagster.yaml").is_file():
         os.environ["DAGSTER_HOME"] = str(deployment.root)

@@ -16,6 +16,7 @@ from uuid import uuid4
 import polars as pl
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from polars.exceptions import PolarsError
 
 from acdc_dagster.errors import AcdcError, ShardTakenError
 
@@ -188,12 +189,20 @@ class Tables:
     ) -> pl.DataFrame:
         """`scan`, collected; only `columns` if given."""
         rows = self.scan(name, partition)
-        with _storage(f"read {self.uri(name)}"):
-            return (rows if columns is None else rows.select(columns)).collect()
+        return self.collect(rows if columns is None else rows.select(columns))
+
+    def collect(self, rows: pl.LazyFrame) -> pl.DataFrame:
+        """What a query over the tables gives.
+
+        Raises:
+            TableError: A file of a table is gone or broken.
+        """
+        with _storage(f"read the tables of {self.job}"):
+            return rows.collect()
 
     def count(self, name: TableName, partition: str | None = None) -> int:
         """Rows of one partition, or of all."""
-        return self.scan(name, partition).select(pl.len()).collect().item()
+        return self.collect(self.scan(name, partition).select(pl.len())).item()
 
     def replace(
         self,
@@ -340,7 +349,7 @@ def _storage(action: str) -> Generator[None]:
             "Let the other run finish, then run this partition again. The table holds what one of "
             "the two wrote, whole.",
         ) from error
-    except (DeltaError, OSError) as error:
+    except (DeltaError, PolarsError, OSError) as error:
         raise TableError(
             f"Could not {action}: {error}",
             "Check that the storage is there, has room and lets this user write; then run the "

@@ -67,6 +67,7 @@ def test_every_row_of_a_request_file_ends_in_exactly_one_table(
 ) -> None:
     """Input rows = outputs + rejected + dead letter, and a second run computes nothing."""
     nonsense = {"type": "json_schema", "json_schema": {"schema": {"type": "nonsense"}}}
+    circular = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"$ref": "#"}}}
     lines = [
         request_line("first", "What is the capital of Japan?", max_tokens=16),
         request_line("same", "What is the capital of Japan?", max_tokens=16),
@@ -76,6 +77,7 @@ def test_every_row_of_a_request_file_ends_in_exactly_one_table(
         request_line("sampled-1", "Name a fruit.", temperature=1.0),
         request_line("sampled-2", "Name a fruit.", temperature=1.0),
         request_line("refused", "Hello", response_format=nonsense),
+        request_line("given-up", "Hello", response_format=circular),
         request_line("long", "word " * 3000),
         request_line(7),
         '{"custom_id": "half',
@@ -93,10 +95,10 @@ def test_every_row_of_a_request_file_ends_in_exactly_one_table(
     dead = job_tables.read("dead_letter", PARTITION)
     assert sorted(by_id) == ["cut", "first", "same", "sampled-1", "sampled-2", "twice"]
     assert outputs.height == 6
-    assert set(rejected["line"]) == {9, 10, 11}
-    assert dead["custom_id"].to_list() == ["refused"]
-    assert dead["error_class"].to_list() == ["permanent"]
-    assert dead["remedy"][0]
+    assert set(rejected["line"]) == {10, 11, 12}
+    assert dead["custom_id"].to_list() == ["refused", "given-up"]
+    assert set(dead["error_class"]) == {"permanent"}
+    assert all(dead["remedy"])
     input_rows = len([line for line in lines if line])
     assert outputs["input_rows"].sum() + rejected.height + dead.height == input_rows
     assert ledger(job_tables, PARTITION).balanced
@@ -109,7 +111,7 @@ def test_every_row_of_a_request_file_ends_in_exactly_one_table(
     assert by_id["twice"]["input_rows"] == 2
     assert (by_id["cut"]["status"], by_id["cut"]["error_class"]) == ("failed", "truncated")
     assert by_id["cut"]["completion_tokens"] == 2
-    assert first.computed == first.total == 6
+    assert first.computed == first.total == 7
 
     again = infer(deployment, job_tables)
     assert (again.computed, again.done) == (0, first.total)

@@ -38,7 +38,7 @@ class VllmEngine:
                 "'acdc-dagster[vllm]' with one.",
             ) from error
         self._vllm: Any = vllm
-        # Its line of rates every ten seconds would fill the run's log; the worker tells them itself.
+        # Its rates, a line every ten seconds, would fill the run's log; the worker tells them.
         logging.getLogger("vllm.v1.metrics.loggers").setLevel(logging.WARNING)
         try:
             self._engine: Any = LLMEngine.from_engine_args(EngineArgs(**_arguments(settings)))

@@ -56,7 +56,7 @@ def pending(tables: Tables, partition: str, shard: Shard) -> pl.DataFrame:
         .select("position", "request_hash")
     )
     done = tables.scan("inference").select("request_hash")
-    return wanted.join(done, on="request_hash", how="anti").sort("position").collect()
+    return tables.collect(wanted.join(done, on="request_hash", how="anti").sort("position"))
 
 
 def work(
@@ -86,9 +86,9 @@ def work(
         ShardTakenError: Another worker is committing to this shard.
         TableError: The storage refused; what was committed before stays.
     """
-    if order.shard >= len(plan.shards):
+    if not 0 <= order.shard < len(plan.shards):
         raise IncompleteError(
-            f"The plan of partition {order.partition!r} has no shard {order.shard} any more.",
+            f"The plan of partition {order.partition!r} has no shard {order.shard}.",
             f"Materialise {tables.job}/inference for this partition again.",
         )
     shard = plan.shards[order.shard]
@@ -136,14 +136,14 @@ def _requests(
     """Hash, token ids and sampling of the requests that are left, read a range at a time."""
     for some in left.iter_slices(_READ):
         low, high = some["position"][0], some["position"][-1]
-        rows = (
+        wanted = (
             tables.scan("sorted_requests", partition)
             .filter(pl.col("position").is_between(low, high))
             .select("position", "request_hash", "token_ids", "sampling")
-            .join(some.lazy().select("position"), on="position", how="semi")
+            .join(some.lazy(), on=["position", "request_hash"], how="semi")
             .sort("position")
-            .collect()
         )
+        rows = tables.collect(wanted)
         yield from rows.select("request_hash", "token_ids", "sampling").iter_rows()
 
 
@@ -201,9 +201,7 @@ class _Chunks:
         self.rows = 0
 
     def add(self, answers: list[Answer], refused: list[tuple[str, str]]) -> None:
-        self._rows.extend(
-            {**vars(answer), "error_class": None, "error_message": None} for answer in answers
-        )
+        self._rows.extend({**vars(answer), **_failure(answer)} for answer in answers)
         now = datetime.now(UTC)
         self._rows.extend(
             {
@@ -225,3 +223,11 @@ class _Chunks:
         stamp = {**self._stamp, "chunk": self._appender.next_chunk}
         self._appender.append([{**row, **stamp} for row in self._rows])
         self._rows = []
+
+
+def _failure(answer: Answer) -> dict[str, str | None]:
+    """An answer that neither ended nor was cut is none, whatever text came with it."""
+    if answer.finish_reason in ("stop", "length"):
+        return {"error_class": None, "error_message": None}
+    reason = f"the engine gave the request up: finish_reason {answer.finish_reason}"
+    return {"error_class": "permanent", "error_message": reason}

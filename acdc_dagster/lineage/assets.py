@@ -20,6 +20,7 @@ from acdc_dagster.lineage.partitions import partition_of, partitions_of
 from acdc_dagster.lineage.resources import DeploymentResource
 from acdc_dagster.planning.stage import profile, read_plan
 from acdc_dagster.prefix.stage import sort_requests
+from acdc_dagster.reconcile.answers import check_columns
 from acdc_dagster.reconcile.stage import reconcile
 from acdc_dagster.requests.stage import check_source, take_in
 from acdc_dagster.tables import TableName, Tables
@@ -162,6 +163,7 @@ def _raw_requests(stage: Stage) -> Materialised:
     stage.model()
     check_local()
     check_source(stage.job, stage.resource.deployment, stage.partition)
+    check_columns(stage.job, stage.tables)
     stats = take_in(stage.job, stage.resource.deployment, stage.tables, stage.partition)
     log = stage.context.log
     log.info(
@@ -242,8 +244,11 @@ def _inference(stage: Stage) -> Materialised:
         nonlocal told
         if progress.state == "finished":
             return  # the summary follows
-        new_state = told is None or progress.state != told.state
-        if new_state or (progress.computed != told.computed and throttle.ready()):
+        if (
+            told is None
+            or progress.state != told.state
+            or (progress.computed != told.computed and throttle.ready())
+        ):
             told = progress
             context.log.info(str(progress), extra={PROGRESS: True})
             context.log_event(_observation(context, progress))

@@ -28,6 +28,8 @@ class ConsoleHandler(logging.Handler):
             text = f"failed: {_reason(event)}"
         else:
             return
+        if text.startswith("Dependencies for step"):  # the failure above says why
+            return
         stage = str(meta.get("step_key") or "").rpartition("__")[2]
         try:
             self._print(f"{stage:<16} {text}", stays_open=bool(getattr(record, PROGRESS, False)))

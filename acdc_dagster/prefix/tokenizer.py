@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from acdc_dagster.errors import ModelError
 from acdc_dagster.requests.body import Body, ChatBody, Refused
 
+_BATCH = 1024
 _SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 
@@ -84,8 +85,12 @@ class ModelTokenizer:
 
     def encode(self, texts: list[str], *, chat: bool) -> list[list[int]]:
         """See `PromptTokenizer.encode`."""
-        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=not chat)
-        return [encoding.ids for encoding in encodings]
+        ids: list[list[int]] = []
+        for at in range(0, len(texts), _BATCH):  # an encoding weighs ten times its ids
+            some = texts[at : at + _BATCH]
+            encodings = self._tokenizer.encode_batch_fast(some, add_special_tokens=not chat)
+            ids.extend(encoding.ids for encoding in encodings)
+        return ids
 
 
 class ByteEstimate:

@@ -6,8 +6,9 @@ from typing import Any, cast
 import jsonschema_rs
 import polars as pl
 
+from acdc_dagster.errors import DeclarationError
 from acdc_dagster.job import Job
-from acdc_dagster.tables import SCHEMAS
+from acdc_dagster.tables import SCHEMAS, Tables
 
 _TYPES: dict[str, type[pl.DataType]] = {
     "string": pl.String,
@@ -21,6 +22,25 @@ _TYPES: dict[str, type[pl.DataType]] = {
 def outputs_schema(job: Job) -> pl.Schema:
     """The columns of the job's `outputs`: the common ones, then one a property of the answer."""
     return pl.Schema({**SCHEMAS["outputs"], **_parsed_schema(job)})
+
+
+def check_columns(job: Job, tables: Tables) -> None:
+    """See that the job's columns fit the `outputs` that are there.
+
+    Raises:
+        DeclarationError: A property changed its type; Delta would bring its values to the old one.
+    """
+    there = tables.scan("outputs").collect_schema()
+    by_name = {name.lower(): (name, dtype) for name, dtype in there.items()}
+    for name, dtype in _parsed_schema(job).items():
+        known = by_name.get(name.lower())
+        if known is not None and known != (name, dtype()):
+            raise DeclarationError(
+                f"{job.folder / 'defs.yaml'}: the property {name!r} of answer_schema is a column "
+                f"of type {dtype()}, but {tables.uri('outputs')} has {known[0]!r} of type "
+                f"{known[1]}.",
+                "Give the property another name, or move the old outputs table away.",
+            )
 
 
 def parse_answers(job: Job, texts: pl.Series) -> pl.DataFrame:
@@ -43,13 +63,17 @@ def _parsed_schema(job: Job) -> dict[str, type[pl.DataType]]:
 def _parse(text: str | None, columns: dict[str, str], validator: Any) -> dict[str, Any]:
     try:
         answer: Any = json.loads(text or "")
+        json.dumps(answer, ensure_ascii=False).encode()  # a lone surrogate is no text
     except (ValueError, RecursionError) as error:
         return {"parse_error": f"not JSON: {error}"}
     fault = next(validator.iter_errors(answer), None)
     if fault is not None:
         return {"parse_error": f"not valid against the schema: {fault.message}"}
     given = cast("dict[str, Any]", answer)
-    return {name: _value(given.get(name), kind) for name, kind in columns.items()}
+    try:
+        return {name: _value(given.get(name), kind) for name, kind in columns.items()}
+    except OverflowError as error:
+        return {"parse_error": f"a number is out of range: {error}"}
 
 
 def _value(value: Any, kind: str) -> Any:
@@ -58,5 +82,8 @@ def _value(value: Any, kind: str) -> Any:
     if kind == "json":
         return json.dumps(value, ensure_ascii=False)
     if kind == "integer":  # JSON schema takes 3.0 for an integer
-        return int(value)
+        whole = int(value)
+        if not -(2**63) <= whole < 2**63:
+            raise OverflowError("an integer column holds 64 bits")
+        return whole
     return float(value) if kind == "number" else value

@@ -7,7 +7,7 @@ import polars as pl
 from acdc_dagster.errors import AcdcError, IncompleteError
 from acdc_dagster.job import Job
 from acdc_dagster.planning.stage import read_plan
-from acdc_dagster.reconcile.answers import outputs_schema, parse_answers
+from acdc_dagster.reconcile.answers import check_columns, outputs_schema, parse_answers
 from acdc_dagster.reconcile.failures import REMEDIES
 from acdc_dagster.tables import TableName, Tables
 
@@ -60,6 +60,8 @@ def reconcile(job: Job, tables: Tables, partition: str) -> OutputStats:
         TableError: The storage refused; run the partition again.
     """
     plan = read_plan(tables, partition)
+    _check_order_of_work(tables, partition)
+    check_columns(job, tables)
     rows = _with_results(tables, partition)
     missing = rows.filter(pl.col("attempts").is_null())
     if missing.height:
@@ -99,6 +101,25 @@ def reconcile(job: Job, tables: Tables, partition: str) -> OutputStats:
     )
 
 
+def _check_order_of_work(tables: Tables, partition: str) -> None:
+    """See that the later stages have followed the newest `raw_requests`, id by id."""
+    raw = tables.read("raw_requests", partition, ["custom_id"])
+    followed = pl.concat(
+        [
+            tables.read("request_map", partition, ["custom_id"]),
+            tables.read("rejected", partition, ["custom_id", "stage"])
+            .filter(pl.col("stage") == "sorted_requests")
+            .select("custom_id"),
+        ]
+    )
+    if set(raw["custom_id"]) != set(followed["custom_id"]):
+        raise IncompleteError(
+            f"raw_requests of {tables.job} changed after sorted_requests was made for partition "
+            f"{partition!r}.",
+            f"Materialise {tables.job}/sorted_requests and what follows it for this partition.",
+        )
+
+
 def ledger(tables: Tables, partition: str) -> Ledger:
     """Count a partition's rows in its tables.
 
@@ -107,7 +128,7 @@ def ledger(tables: Tables, partition: str) -> Ledger:
 
     def count(name: TableName, *predicates: pl.Expr) -> int:
         rows = tables.scan(name, partition).filter(*predicates)
-        return rows.select(pl.col("input_rows").sum()).collect().item() or 0
+        return tables.collect(rows.select(pl.col("input_rows").sum())).item() or 0
 
     rejected_at_once = count("rejected", pl.col("stage") == "raw_requests")
     return Ledger(
@@ -139,7 +160,8 @@ def _with_results(tables: Tables, partition: str) -> pl.DataFrame:
             "engine",
         )
     )
-    return asked.join(results, on="request_hash", how="left").sort("line", "custom_id").collect()
+    rows = asked.join(results, on="request_hash", how="left").sort("line", "custom_id")
+    return tables.collect(rows)
 
 
 def _judge(job: Job, rows: pl.DataFrame) -> pl.DataFrame:

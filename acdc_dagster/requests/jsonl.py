@@ -73,6 +73,6 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
 
 def _open(file: Path) -> BinaryIO:
     stream = file.open("rb")
-    packed = stream.read(len(_GZIP)) == _GZIP
+    packed = file.suffix == ".gz" or stream.read(len(_GZIP)) == _GZIP
     stream.seek(0)
     return cast("BinaryIO", gzip.GzipFile(fileobj=stream)) if packed else stream

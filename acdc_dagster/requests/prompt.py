@@ -50,6 +50,10 @@ class Prompt:
                 not valid Jinja, with its line.
         """
         jinja = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
+        # Else a column called dict or namespace would be one of Jinja's functions.
+        names = cast("dict[str, Any]", cast("Any", jinja).globals)
+        for name in names.keys() - {"range"}:
+            del names[name]
         columns: set[str] = set()
         messages: list[tuple[str, Callable[[Mapping[str, Any]], str]]] = []
         for role, template, line in _cut(text, path):
