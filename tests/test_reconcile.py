@@ -59,6 +59,13 @@ def answer(tables: Tables, text: str) -> None:
     tables.appender("inference", "shard").append(rows)
 
 
+def through(job: Job, deployment: Deployment, tables: Tables) -> None:
+    """All five stages, every answer the integer 1."""
+    prepare(job, deployment, tables)
+    answer(tables, '{"x": 1}')
+    reconcile(job, tables, PARTITION)
+
+
 @pytest.mark.parametrize(
     ("kind", "text", "value"),
     [
@@ -110,9 +117,7 @@ def test_a_property_that_changed_its_type_stops_before_anything_runs(
 ) -> None:
     """Delta would quietly bring 1.75 to the integer 1; the fault names column and types instead."""
     before = job(x={"type": "integer"})
-    prepare(before, deployment, tables(before))
-    answer(tables(before), '{"x": 1}')
-    reconcile(before, tables(before), PARTITION)
+    through(before, deployment, tables(before))
     after = job(x={"type": "number"})
     with pytest.raises(DeclarationError, match=r"'x'.*Float64.*'x' of type Int64"):
         check_columns(after, tables(after))
@@ -135,9 +140,7 @@ def test_outputs_do_not_follow_rows_that_were_never_sorted(
 ) -> None:
     """raw_requests materialised alone: outputs says which stage is missing, and writes nothing."""
     before = job(x={"type": "integer"})
-    prepare(before, deployment, tables(before))
-    answer(tables(before), '{"x": 1}')
-    reconcile(before, tables(before), PARTITION)
+    through(before, deployment, tables(before))
     after = job("xyz", x={"type": "integer"})
     take_in(after, deployment, tables(after), PARTITION)
     with pytest.raises(IncompleteError, match="changed after sorted_requests"):

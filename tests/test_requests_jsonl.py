@@ -18,7 +18,7 @@ from acdc_dagster.requests.body import CHAT, COMPLETIONS, ChatBody, parse_body
 from acdc_dagster.requests.intake import Taken
 from acdc_dagster.requests.jsonl import take_files
 from acdc_dagster.requests.rejected import Rejection
-from acdc_dagster.requests.stage import check_source, take_in
+from acdc_dagster.requests.stage import take_in
 from acdc_dagster.tables import Tables
 
 BOM = b"\xef\xbb\xbf"
@@ -456,11 +456,13 @@ def test_files_of_a_partition(
     assert tables(job).count("raw_requests") == 3
 
 
-def test_no_file_is_a_fault_of_the_source(deployment: Deployment, declare: Declare) -> None:
+def test_no_file_is_a_fault_of_the_source(
+    deployment: Deployment, declare: Declare, tables: Callable[[Job], Tables]
+) -> None:
     """A missing file stops the stage, naming the place with its partition, and the remedy."""
     job = over_files(declare, "in/{partition}.jsonl", "mon")
     with pytest.raises(SourceError) as caught:
-        check_source(job, deployment, "mon")
+        take_in(job, deployment, tables(job), "mon")
     assert str(deployment.root / "in" / "mon.jsonl") in caught.value.problem
     assert "source.requests" in caught.value.remedy
 

@@ -19,7 +19,7 @@ from acdc_dagster.errors import SourceError
 from acdc_dagster.job import Job
 from acdc_dagster.lineage.partitions import partitions_of
 from acdc_dagster.requests.intake import Taken
-from acdc_dagster.requests.stage import check_source, take_in
+from acdc_dagster.requests.stage import take_in
 from acdc_dagster.requests.table import open_table, take_table
 from acdc_dagster.tables import Tables
 
@@ -250,14 +250,19 @@ def test_an_unknown_column_stops_before_anything_is_written(
 @pytest.mark.parametrize("table", ["items", "items.parquet", "items.csv"])
 @pytest.mark.parametrize("content", [None, b"", b"PAR1\xff\x00"], ids=["none", "empty", "broken"])
 def test_a_table_that_cannot_be_read(
-    deployment: Deployment, declare: Declare, table: str, content: bytes | None
+    deployment: Deployment,
+    declare: Declare,
+    tables: Callable[[Job], Tables],
+    table: str,
+    content: bytes | None,
 ) -> None:
     """A missing, empty or broken table is named, with the remedy."""
     place = deployment.root / table
     if content is not None:
         place.write_bytes(content)
+    job = over_table(declare, table)
     with pytest.raises(SourceError) as caught:
-        check_source(over_table(declare, table), deployment, "all")
+        take_in(job, deployment, tables(job), "all")
     assert str(place) in caught.value.problem
     assert caught.value.remedy
 
@@ -377,15 +382,17 @@ def test_a_moment_without_time_zone_is_local(deployment: Deployment, declare: De
     assert list(contents(take(job, rows, deployment, "2024-03-01"))) == ["a"]
 
 
-def test_a_partition_in_the_path(deployment: Deployment, declare: Declare) -> None:
+def test_a_partition_in_the_path(
+    deployment: Deployment, declare: Declare, tables: Callable[[Job], Tables]
+) -> None:
     """{partition} in the table's path stands for the key."""
     partitions = {"cadence": "static", "keys": ["mon", "tue"]}
     job = over_table(declare, "in/{partition}.csv", partitions=partitions)
     (deployment.root / "in").mkdir()
     store(deployment.root / "in" / "mon.csv", pl.DataFrame({"id": ["a"], "title": ["x"]}))
-    check_source(job, deployment, "mon")
+    take_in(job, deployment, tables(job), "mon")
     with pytest.raises(SourceError, match=r"tue\.csv"):
-        check_source(job, deployment, "tue")
+        take_in(job, deployment, tables(job), "tue")
 
 
 def test_a_partition_taken_again_replaces_only_itself(

@@ -27,6 +27,7 @@ import yaml
 from deltalake import write_deltalake
 from playwright.sync_api import Locator, Page, expect, sync_playwright
 
+from acdc_dagster.lineage.assets import STAGES
 from acdc_dagster.tables import TableName, Tables
 
 pytestmark = [pytest.mark.browser, pytest.mark.engine]
@@ -34,13 +35,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.engine]
 REPOSITORY = Path(__file__).parents[1]
 PICTURES = os.environ.get("ACDC_SCREENSHOTS")
 JOB, DAYS = "product_tagging", ("2026-11-02", "2026-11-03", "2026-11-04")
-STAGES: tuple[TableName, ...] = (
-    "raw_requests",
-    "sorted_requests",
-    "profile",
-    "inference",
-    "outputs",
-)
 UP_SECONDS, RUN_SECONDS = 120, 900 if PICTURES else 300
 
 

@@ -22,7 +22,7 @@ from acdc_dagster.planning.stage import profile, read_plan
 from acdc_dagster.prefix.stage import sort_requests
 from acdc_dagster.reconcile.answers import check_columns
 from acdc_dagster.reconcile.stage import reconcile
-from acdc_dagster.requests.stage import check_source, take_in
+from acdc_dagster.requests.stage import take_in
 from acdc_dagster.tables import TableName, Tables
 
 Materialised = dg.MaterializeResult[Any]
@@ -162,7 +162,6 @@ def _raw_requests(stage: Stage) -> Materialised:
     # All that the later stages will need is looked at before anything is written.
     stage.model()
     check_local()
-    check_source(stage.job, stage.resource.deployment, stage.partition)
     check_columns(stage.job, stage.tables)
     stats = take_in(stage.job, stage.resource.deployment, stage.tables, stage.partition)
     log = stage.context.log

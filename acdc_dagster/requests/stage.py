@@ -24,22 +24,10 @@ class RawStats:
     warnings: list[str]
 
 
-def check_source(job: Job, deployment: Deployment, partition: str) -> None:
-    """See that the source is there and has the columns that the job names.
-
-    Raises:
-        SourceError: It is not, or has not.
-    """
-    source = job.declared.source
-    if source.requests is not None:
-        request_files(source.requests, partition, deployment.root)
-    else:
-        place = _table_place(job, deployment, partition)
-        open_table(job, place, deployment.environment.storage_options)
-
-
 def take_in(job: Job, deployment: Deployment, tables: Tables, partition: str) -> RawStats:
     """Fill `raw_requests` and this stage's part of `rejected` for one partition.
+
+    Nothing is written before the source was read to its end.
 
     Raises:
         SourceError: The source is missing, lacks a column or broke while it was read.
