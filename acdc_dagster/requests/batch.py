@@ -1,0 +1,48 @@
+"""What a source hands on: some of its rows at a time, the good ones as columns."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import polars as pl
+
+from acdc_dagster.requests.rejected import Rejection
+from acdc_dagster.tables import row_schema
+
+# The columns of `Batch.requests`: those of raw_requests that one row decides.
+REQUEST = pl.Schema(
+    {name: dtype for name, dtype in row_schema("raw_requests").items() if name != "input_rows"}
+)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some rows of a source, in its order.
+
+    Attributes:
+        requests: The rows that are valid by themselves, with the columns `REQUEST`.
+        original: A row as it stands in the source, by its place in `requests`; asked for only
+            where the whole source shows that the row cannot run.
+        rejections: The other rows.
+    """
+
+    requests: pl.DataFrame
+    original: Callable[[int], bytes]
+    rejections: list[Rejection]
+
+    @property
+    def input_rows(self) -> int:
+        """Rows of the source in this batch; blank lines do not count."""
+        return self.requests.height + len(self.rejections)
+
+
+class Source(Protocol):
+    """A job's input. It can be read again, and gives the same batches while nobody changes it."""
+
+    def batches(self) -> Iterator[Batch]:
+        """All rows, in order, a bounded number at a time.
+
+        Raises:
+            SourceError: The source is missing, lacks a column or broke while it was read.
+        """
+        ...
