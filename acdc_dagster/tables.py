@@ -7,7 +7,7 @@ One folder of tables a job, each partitioned by the job's Dagster partition:
 - reading is a polars scan of one partition, empty with the right columns if nothing is there yet.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
@@ -19,6 +19,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from polars.exceptions import PolarsError
 
 from acdc_dagster.errors import AcdcError, ShardTakenError
+from acdc_dagster.stream import FrameStream
 
 TableName = Literal[
     "raw_requests",
@@ -61,13 +62,14 @@ SCHEMAS: dict[TableName, pl.Schema] = {
         ("code", pl.String),
         ("message", pl.String),
         ("input_rows", pl.Int64),
+        ("byte_offset", pl.Int64),  # of the line in the file, unpacked; null for a table
         ("excerpt", pl.String),
         ("original", pl.Binary),
     ),
     "sorted_requests": _schema(
         ("position", pl.Int64),  # from 0, in prefix order
         ("request_hash", pl.String),
-        ("token_ids", pl.List(pl.Int32)),
+        ("token_ids", pl.Binary),  # prompt_tokens little-endian numbers, of 2 or 4 bytes each
         ("prompt_tokens", pl.Int32),
         ("lcp", pl.Int32),  # tokens shared with the request before it
         ("sampling", pl.String),  # JSON of what the engine needs beside the tokens
@@ -146,8 +148,10 @@ SCHEMAS: dict[TableName, pl.Schema] = {
 # rejected is written by two stages, each of which replaces only what it wrote.
 _PARTITION_BY: dict[TableName, list[str]] = {"rejected": ["partition_key", "stage"]}
 
+# Small enough that a worker finds its shard by the statistics and reads little else.
+_ROW_GROUP = 8192
 # Rows of one job share prefixes, so neighbours compress well; snappy, the default, misses that.
-_WRITER = WriterProperties(compression="ZSTD", compression_level=1)
+_WRITER = WriterProperties(compression="ZSTD", compression_level=1, max_row_group_size=_ROW_GROUP)
 
 
 def row_schema(name: TableName) -> pl.Schema:
@@ -200,6 +204,16 @@ class Tables:
         with _storage(f"read the tables of {self.job}"):
             return rows.collect()
 
+    def batches(self, name: TableName, partition: str, rows: int) -> Iterator[pl.DataFrame]:
+        """The rows of one partition, about so many at a time, in no particular order.
+
+        Raises:
+            TableError: A file of the table is gone or broken.
+        """
+        with _storage(f"read {self.uri(name)}"):
+            scan = self.scan(name, partition)
+            yield from scan.collect_batches(chunk_size=rows, maintain_order=False)
+
     def count(self, name: TableName, partition: str | None = None) -> int:
         """Rows of one partition, or of all."""
         return self.collect(self.scan(name, partition).select(pl.len())).item()
@@ -208,7 +222,7 @@ class Tables:
         self,
         name: TableName,
         partition: str,
-        rows: pl.DataFrame,
+        rows: pl.DataFrame | Iterable[pl.DataFrame],
         *,
         schema: pl.Schema | None = None,
         stage: str | None = None,
@@ -218,18 +232,20 @@ class Tables:
         Args:
             name: The table.
             partition: Every row of `rows` gets this partition_key.
-            rows: What the partition holds afterwards; may be empty.
+            rows: What the partition holds afterwards; may be empty. Frames are taken one by one
+                while they are written; if making one raises, nothing is committed.
             schema: For a table whose columns depend on the job; new columns are added to it.
             stage: For `rejected`: the stage whose rows are replaced.
         """
         target = schema or SCHEMAS[name]
         keys = {"partition_key": partition} | ({"stage": stage} if stage is not None else {})
-        data = rows.with_columns(pl.lit(value).alias(key) for key, value in keys.items())
+        frames = [rows] if isinstance(rows, pl.DataFrame) else rows
+        stream = FrameStream(frames, keys, target)
         predicate = " AND ".join(f"{key} = {_quoted(value)}" for key, value in keys.items())
-        with _storage(f"write {self.uri(name)}"):
+        with _storage(f"write {self.uri(name)}"), stream.reading() as reader:
             write_deltalake(
                 self.uri(name),
-                data.select(target.names()).cast(target),
+                reader,
                 mode="overwrite",
                 predicate=predicate,
                 partition_by=_PARTITION_BY.get(name, ["partition_key"]),

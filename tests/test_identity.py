@@ -2,19 +2,31 @@
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from acdc_dagster.deployment import Model
-from acdc_dagster.prefix.identity import EngineRequest, engine_request
+from acdc_dagster.prefix.identity import hash_head, request_hash, room_for_answer, settings_of
+from acdc_dagster.prefix.segments import IdOrder, Segments
+from acdc_dagster.prefix.sequences import Sequences
 from acdc_dagster.prefix.stage import sampling_defaults
-from acdc_dagster.requests.body import CHAT, COMPLETIONS, Refused, parse_body
+from acdc_dagster.requests.body import CHAT, Refused, parse_body
 
 MODEL = Model("small", Path("models/small"), "r1", context_length=100)
 IDS = [5, 70_000, 6]
+SPECIAL = [5]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as the engine gets it."""
+
+    ids: list[int]
+    sampling: str
+    deterministic: bool
 
 
 def ask(
@@ -22,11 +34,13 @@ def ask(
     model: Model = MODEL,
     defaults: dict[str, Any] | None = None,
     **body: Any,
-) -> EngineRequest:
+) -> Asked:
     """A chat request with these token ids."""
     chat = {"model": "small", "messages": [{"role": "user", "content": "x"}], **body}
     ids = IDS if ids is None else ids
-    return engine_request(parse_body(CHAT, json.dumps(chat)), ids, model, defaults or {})
+    settings = settings_of(parse_body(CHAT, json.dumps(chat)), defaults or {})
+    tokens = settings.max_tokens(room_for_answer(len(ids), model))
+    return Asked(ids, settings.sampling(tokens), settings.deterministic)
 
 
 def sampling(defaults: dict[str, Any] | None = None, **body: Any) -> dict[str, Any]:
@@ -34,9 +48,12 @@ def sampling(defaults: dict[str, Any] | None = None, **body: Any) -> dict[str, A
     return json.loads(ask(defaults=defaults, **body).sampling)
 
 
-def hash_of(request: EngineRequest, model: Model = MODEL, salt: str = "") -> str:
+def hash_of(request: Asked, model: Model = MODEL, salt: str = "") -> str:
     """Its request hash."""
-    return request.request_hash(model, salt)
+    segments = Segments(IdOrder(2**17, SPECIAL), 2**17, SPECIAL)
+    numbers = segments.add(Sequences.of([request.ids])).tokens
+    head = hash_head(model, request.sampling, "" if request.deterministic else salt)
+    return request_hash(segments.digests[numbers].tobytes(), head).hex()
 
 
 GREEDY = {"temperature": 0, "max_tokens": 8}
@@ -106,6 +123,18 @@ def test_other_tokens_are_another_request(ids: list[int]) -> None:
     assert hash_of(ask(ids, **GREEDY)) != BASE
 
 
+def test_the_hash_does_not_depend_on_other_requests() -> None:
+    """It covers the tokens, whatever segments were seen before and wherever they are cut."""
+    prompts = [[5, 6, 7, 5, 8], [7, 5, 8], [5, 6, 7], [5, 8, 5, 6, 7]]
+    alone = [hash_of(ask(ids, **GREEDY)) for ids in prompts]
+    assert len(set(alone)) == len(prompts)
+    segments = Segments(IdOrder(9, SPECIAL), 9, SPECIAL)
+    found = segments.add(Sequences.of(prompts))
+    head = hash_head(MODEL, ask(**GREEDY).sampling)
+    together = [request_hash(segments.digests[found[at]].tobytes(), head).hex() for at in range(4)]
+    assert together == alone
+
+
 @pytest.mark.parametrize("change", [{"name": "other"}, {"revision": "r2"}])
 def test_another_model_is_another_request(change: dict[str, str]) -> None:
     """Results of different models or revisions never mix."""
@@ -170,9 +199,8 @@ def test_one_token_of_room_is_enough() -> None:
 
 def test_a_prompt_without_tokens_is_refused() -> None:
     """An empty prompt is known before any engine refuses it."""
-    body = parse_body(COMPLETIONS, json.dumps({"model": "small", "prompt": ""}))
     with pytest.raises(Refused) as caught:
-        engine_request(body, [], MODEL, {})
+        ask([], **GREEDY)
     assert caught.value.code == "empty_prompt"
 
 

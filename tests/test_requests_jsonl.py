@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import MODEL, Declare, request_line
+from support import MODEL, Declare, Taken, request_line, take_files
 
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import SourceError
 from acdc_dagster.job import Job
 from acdc_dagster.requests.body import CHAT, COMPLETIONS, ChatBody, parse_body
-from acdc_dagster.requests.intake import Taken
-from acdc_dagster.requests.jsonl import take_files
 from acdc_dagster.requests.rejected import Rejection
 from acdc_dagster.requests.stage import take_in
 from acdc_dagster.tables import Tables

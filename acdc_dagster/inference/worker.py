@@ -18,6 +18,7 @@ from acdc_dagster.errors import IncompleteError
 from acdc_dagster.inference.engine import Answer, Engine, RequestRefused
 from acdc_dagster.inference.events import Event, Throttle
 from acdc_dagster.planning.plan import EngineSettings, Plan, Shard
+from acdc_dagster.prefix.sequences import token_list
 from acdc_dagster.tables import Appender, Tables
 
 # Requests given to the engine for each that it can run at once: a little over one, so that a free
@@ -139,12 +140,13 @@ def _requests(
         wanted = (
             tables.scan("sorted_requests", partition)
             .filter(pl.col("position").is_between(low, high))
-            .select("position", "request_hash", "token_ids", "sampling")
+            .select("position", "request_hash", "token_ids", "prompt_tokens", "sampling")
             .join(some.lazy(), on=["position", "request_hash"], how="semi")
             .sort("position")
         )
-        rows = tables.collect(wanted)
-        yield from rows.select("request_hash", "token_ids", "sampling").iter_rows()
+        rows = tables.collect(wanted.drop("position"))
+        for request_hash, token_ids, prompt_tokens, sampling in rows.iter_rows():
+            yield request_hash, token_list(token_ids, prompt_tokens), sampling
 
 
 class _Feed:

@@ -29,7 +29,13 @@ class ChatTemplate:
         self._folder = folder
         config = _json(folder / "tokenizer_config.json")
         self._special = {name: _content(config.get(name)) for name in _SPECIAL}
-        self._template = _chat_template(folder, config)
+        self._source = _source(folder, config)
+        self._template = _chat_template(folder, self._source)
+
+    @property
+    def source(self) -> str | None:
+        """The Jinja text of the template."""
+        return self._source
 
     def render(self, body: ChatBody) -> str:
         """The prompt's text as the engine would see it.
@@ -74,7 +80,7 @@ def _content(token: Any) -> str | None:
     return token
 
 
-def _chat_template(folder: Path, config: dict[str, Any]) -> Template | None:
+def _source(folder: Path, config: dict[str, Any]) -> str | None:
     file = folder / "chat_template.jinja"
     source: Any = (
         file.read_text(encoding="utf-8") if file.is_file() else config.get("chat_template")
@@ -82,7 +88,11 @@ def _chat_template(folder: Path, config: dict[str, Any]) -> Template | None:
     if isinstance(source, list):
         named = {entry["name"]: entry["template"] for entry in cast("list[dict[str, str]]", source)}
         source = named.get("default")
-    if not isinstance(source, str):
+    return source if isinstance(source, str) else None
+
+
+def _chat_template(folder: Path, source: str | None) -> Template | None:
+    if source is None:
         return None
     # The environment that Hugging Face models write their templates for.
     jinja = ImmutableSandboxedEnvironment(

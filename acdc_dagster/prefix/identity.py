@@ -5,10 +5,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
+from typing_extensions import Buffer
 
 from acdc_dagster.deployment import Model
-from acdc_dagster.prefix.order import Tokens
 from acdc_dagster.requests.body import Body, ChatBody, CompletionBody, Refused
 
 _OPTIONAL = (
@@ -26,63 +25,83 @@ _ONLY_WHEN_SAMPLED = ("top_p", "top_k", "min_p", "seed")
 
 
 @dataclass(frozen=True)
-class EngineRequest:
-    """A request as the engine gets it.
+class Settings:
+    """What a request asks of the engine beside its tokens.
 
     Attributes:
-        sampling: JSON of everything beside the tokens, its fields in a fixed order.
-        deterministic: Asked twice, it may be answered once: greedy, or with a seed.
+        asked: Most tokens of the answer; None if it may fill the context.
+        fields: All else, in a fixed order.
     """
 
-    tokens: Tokens
-    sampling: str
-    deterministic: bool
+    asked: int | None
+    fields: dict[str, Any]
 
-    def request_hash(self, model: Model, salt: str) -> str:
-        """32 hexadecimal digits over tokens, model, revision and sampling.
+    @property
+    def deterministic(self) -> bool:
+        """Asked twice, it may be answered once: greedy, or with a seed."""
+        return self.fields["temperature"] == 0 or "seed" in self.fields
 
-        Args:
-            model: The model that answers.
-            salt: Tells requests apart whose answers are meant to differ although all else is
-                equal; only used for requests that are not deterministic.
+    def max_tokens(self, room: int) -> int:
+        """Most tokens of an answer for which the context leaves `room`."""
+        return room if self.asked is None else min(self.asked, room)
+
+    def sampling(self, max_tokens: int) -> str:
+        """JSON for `sorted_requests`.
+
+        Not sorted: an engine that is held to a schema writes its properties in the schema's order.
         """
-        digest = hashlib.sha256()
-        head = [model.name, model.revision, self.sampling, "" if self.deterministic else salt]
-        digest.update(json.dumps(head).encode())
-        digest.update(self.tokens.astype("<i4").tobytes())
-        return digest.hexdigest()[:32]
+        return json.dumps({"max_tokens": max_tokens, **self.fields})
 
 
-def engine_request(
-    body: Body, ids: list[int], model: Model, defaults: dict[str, Any]
-) -> EngineRequest:
-    """The engine's view of a body.
+def hash_head(model: Model, sampling: str, salt: str = "") -> bytes:
+    """What `request_hash` covers beside the prompt.
 
     Args:
-        body: The parsed request body.
-        ids: Its prompt's token ids.
-        model: Gives the context length.
-        defaults: The model's own sampling defaults (generation_config.json).
+        model: The model that answers; its name and revision count.
+        sampling: JSON of all that shapes the answer beside the tokens.
+        salt: Tells requests apart whose answers are meant to differ although all else is equal;
+            only for requests that are not deterministic.
+    """
+    return json.dumps([model.name, model.revision, sampling, salt]).encode()
+
+
+def request_hash(digests: Buffer, head: bytes) -> bytes:
+    """16 bytes that are equal for two requests if one answer can serve both.
+
+    Args:
+        digests: SHA-256 of each of the prompt's segments (see `segments`), end to end.
+        head: See `hash_head`.
+    """
+    digest = hashlib.sha256(digests)
+    digest.update(head)
+    return digest.digest()[:16]
+
+
+def room_for_answer(prompt_tokens: int, model: Model) -> int:
+    """Tokens that the context leaves for the answer.
 
     Raises:
-        Refused: The prompt leaves no room for an answer.
+        Refused: There are none, or the prompt is empty.
     """
-    room = model.context_length - len(ids)
+    if not prompt_tokens:
+        raise Refused("empty_prompt", "The prompt has no tokens.")
+    room = model.context_length - prompt_tokens
     if room < 1:
         raise Refused(
             "context_length_exceeded",
-            f"The prompt has {len(ids)} tokens and {model.name} takes {model.context_length} with "
-            "the answer; shorten the prompt or choose a model with a longer context.",
+            f"The prompt has {prompt_tokens} tokens and {model.name} takes {model.context_length} "
+            "with the answer; shorten the prompt or choose a model with a longer context.",
         )
-    if not ids:
-        raise Refused("empty_prompt", "The prompt has no tokens.")
-    sampling = _sampling(body, room, defaults)
-    deterministic = sampling["temperature"] == 0 or "seed" in sampling
-    # Not sorted: an engine that is held to a schema writes its properties in the schema's order.
-    return EngineRequest(np.asarray(ids, dtype=np.int32), json.dumps(sampling), deterministic)
+    return room
 
 
-def _sampling(body: Body, room: int, defaults: dict[str, Any]) -> dict[str, Any]:
+def settings_of(body: Body, defaults: dict[str, Any]) -> Settings:
+    """What `body` asks for.
+
+    Args:
+        body: The parsed request body.
+        defaults: The model's own sampling defaults (generation_config.json).
+    """
     asked = body.max_tokens
     if isinstance(body, ChatBody) and body.max_completion_tokens is not None:
         asked = body.max_completion_tokens
@@ -91,10 +110,7 @@ def _sampling(body: Body, room: int, defaults: dict[str, Any]) -> dict[str, Any]
     temperature = body.temperature
     if temperature is None:
         temperature = float(defaults.get("temperature", 1.0))  # 1 is the API's default
-    sampling: dict[str, Any] = {
-        "max_tokens": min(asked or room, room),
-        "temperature": float(temperature),
-    }
+    sampling: dict[str, Any] = {"temperature": float(temperature)}
     for name in _OPTIONAL:
         value = getattr(body, name)
         if value is None:
@@ -108,4 +124,4 @@ def _sampling(body: Body, room: int, defaults: dict[str, Any]) -> dict[str, Any]
         sampling["json_schema"] = wanted.json_schema.schema
     elif wanted is not None and wanted.type == "json_object":
         sampling["json_object"] = True
-    return sampling
+    return Settings(asked, sampling)

@@ -1,34 +1,77 @@
-"""Prefix order and what follows from it: shared tokens, expected cache hits.
-
-All functions take token sequences as a list of int32 arrays of any lengths (0 too).
-"""
-
-from collections.abc import Sequence
+"""Prefix order and what follows from it: shared tokens, expected cache hits."""
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-Tokens = NDArray[np.int32]
+from acdc_dagster.prefix.sequences import Positions, Sequences, Tokens
+
+# Tokens compared at a time where two sequences are looked through for their first difference.
+_FIRST_LOOK = 16
+_GROWTH = 4
 
 
-def prefix_order(tokens: Sequence[Tokens]) -> list[int]:
+def sort_keys(sequences: Sequences) -> pl.Series:
+    """Bytes that compare as the token sequences do: the ids, most significant byte first."""
+    swapped = sequences.tokens.byteswap()
+    return Sequences(swapped, sequences.offsets).as_binary()
+
+
+def prefix_order(sequences: Sequences) -> Positions:
     """Positions of the sequences in lexicographic order, which is depth-first tree order.
 
-    Equal sequences keep their given order. Bytes of big-endian ids compare as the ids do, and
-    polars sorts bytes fastest.
+    Equal sequences keep their given order. Polars sorts bytes fastest.
     """
-    keys = pl.Series([ids.astype(">u4").tobytes() for ids in tokens], dtype=pl.Binary)
-    frame = pl.DataFrame({"key": keys}).with_row_index("at")
-    return frame.sort("key", maintain_order=True)["at"].to_list()
+    keys = sort_keys(sequences).to_frame("key").with_row_index("at")
+    order = keys.sort("key", maintain_order=True)["at"]
+    return order.to_numpy().astype(np.int64)
 
 
-def shared_with_previous(tokens: Sequence[Tokens]) -> NDArray[np.int64]:
+def shared_with_previous(sequences: Sequences) -> Positions:
     """LCP array: tokens that each sequence shares with the one before it; 0 for the first."""
-    shared = np.zeros(len(tokens), dtype=np.int64)
-    for at in range(1, len(tokens)):
-        shared[at] = common_prefix(tokens[at - 1], tokens[at])
-    return shared
+    lcp = np.zeros(len(sequences), dtype=np.int64)
+    if len(sequences) > 1:
+        rows = np.arange(len(sequences), dtype=np.int64)
+        lcp[1:] = common_prefixes(sequences, rows[:-1], rows[1:])
+    return lcp
+
+
+def common_prefixes(sequences: Sequences, left: Positions, right: Positions) -> Positions:
+    """Leading tokens that sequence `left[i]` and sequence `right[i]` have in common, for each i.
+
+    Compares a few tokens of all pairs at once, then more of those that are still equal.
+    """
+    tokens, starts, lengths = sequences.tokens, sequences.offsets[:-1], sequences.lengths
+    limit = np.minimum(lengths[left], lengths[right])
+    found = limit.copy()
+    active = np.flatnonzero(limit > 0)
+    done, look = 0, _FIRST_LOOK
+    while len(active):
+        if look > _ONE_BY_ONE:
+            for pair in active.tolist():
+                one, other = starts[left[pair]], starts[right[pair]]
+                end = limit[pair]
+                found[pair] = done + common_prefix(
+                    tokens[one + done : one + end], tokens[other + done : other + end]
+                )
+            break
+        steps = np.arange(done, done + look, dtype=np.int64)
+        last = len(tokens) - 1
+        one = tokens[np.minimum(starts[left[active]][:, None] + steps, last)]
+        other = tokens[np.minimum(starts[right[active]][:, None] + steps, last)]
+        differs = one != other
+        first = differs.argmax(axis=1)
+        known = differs[np.arange(len(active)), first]
+        hit = active[known]
+        found[hit] = np.minimum(done + first[known], limit[hit])
+        done += look
+        active = active[~known & (limit[active] > done)]
+        look *= _GROWTH
+    return found
+
+
+# From so many tokens on a comparison of two slices is cheaper than a gather over all pairs.
+_ONE_BY_ONE = 64
 
 
 def common_prefix(left: Tokens, right: Tokens) -> int:

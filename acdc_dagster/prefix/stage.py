@@ -1,21 +1,28 @@
 """Stage 2: render, tokenise, deduplicate and sort the valid requests of one partition."""
 
 import json
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from acdc_dagster.deployment import Model
-from acdc_dagster.prefix.identity import EngineRequest, engine_request
-from acdc_dagster.prefix.order import hit_rate, prefix_order, shared_with_previous, sharing
-from acdc_dagster.prefix.tokenizer import ModelTokenizer, PromptTokenizer
-from acdc_dagster.requests.body import CHAT, Refused, parse_body
-from acdc_dagster.requests.rejected import Rejection, rejected_rows
+from acdc_dagster.prefix.chat import ChatTemplate
+from acdc_dagster.prefix.order import hit_rate, sharing
+from acdc_dagster.prefix.runs import Sorted
+from acdc_dagster.prefix.segments import Growing
+from acdc_dagster.prefix.sorter import Sorter, hex_of
+from acdc_dagster.prefix.tokenizer import DisagreementError, ModelTokenizer
+from acdc_dagster.requests.rejected import rejected_rows
 from acdc_dagster.tables import Tables
 
 _DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+# Rows of raw_requests read at a time.
+_READ = 8192
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,7 @@ class SortedStats:
         prompt_tokens: Over distinct requests.
         sharing: Share of prompt tokens that repeat a prefix (see `order.sharing`).
         hit_rate_bound: See `order.hit_rate`.
+        spilled_bytes: Written to temporary files since the job did not fit into memory.
     """
 
     requests: int
@@ -37,18 +45,17 @@ class SortedStats:
     prompt_tokens: int
     sharing: float
     hit_rate_bound: float
+    spilled_bytes: int
 
 
-@dataclass(frozen=True)
-class Tokenised:
-    """The rows of `raw_requests` that can run, with the engine's view of each, and the others."""
-
-    rows: pl.DataFrame
-    requests: list[EngineRequest]
-    refused: list[Rejection]
-
-
-def sort_requests(model: Model, tables: Tables, partition: str, block_size: int) -> SortedStats:
+def sort_requests(
+    model: Model,
+    tables: Tables,
+    partition: str,
+    block_size: int,
+    memory: int | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> SortedStats:
     """Fill `sorted_requests`, `request_map` and this stage's part of `rejected`.
 
     Args:
@@ -56,91 +63,67 @@ def sort_requests(model: Model, tables: Tables, partition: str, block_size: int)
         tables: The job's tables; `raw_requests` is read.
         partition: The partition key.
         block_size: Tokens in a KV block, for the bound of the hit rate.
+        memory: Bytes to sort in; what is more goes to temporary files (see `sorting_memory`).
+        tell: Gets messages for whoever runs the stage.
 
     Raises:
-        ModelError: The tokenizer cannot be used.
+        ModelError: The tokenizer or the chat template cannot be used.
         TableError: The storage refused; run the partition again.
     """
-    raw = tables.read("raw_requests", partition)
-    found = tokenise(raw, ModelTokenizer(model.path), model, sampling_defaults(model))
-    hashes = [
-        request.request_hash(model, f"{partition}/{custom_id}")
-        for request, custom_id in zip(found.requests, found.rows["custom_id"], strict=True)
-    ]
-    first: dict[str, int] = {}
-    for at, request_hash in enumerate(hashes):
-        first.setdefault(request_hash, at)
-    # By hash before by prefix: equal prompts of different sampling stand in a stable order.
-    distinct = [at for _, at in sorted(first.items())]
-    tokens = [found.requests[at].tokens for at in distinct]
-    order = [distinct[at] for at in prefix_order(tokens)]
-    tokens = [found.requests[at].tokens for at in order]
-    lcp = shared_with_previous(tokens)
-    lengths = np.array([len(ids) for ids in tokens], dtype=np.int64)
-    tables.replace("rejected", partition, rejected_rows(found.refused), stage="sorted_requests")
-    tables.replace(
-        "request_map",
-        partition,
-        found.rows.select("custom_id", "line", "input_rows").with_columns(
-            pl.Series("request_hash", hashes, dtype=pl.String)
-        ),
-    )
-    tables.replace(
-        "sorted_requests",
-        partition,
-        pl.DataFrame(
-            {
-                "position": pl.Series(range(len(order)), dtype=pl.Int64),
-                "request_hash": pl.Series([hashes[at] for at in order], dtype=pl.String),
-                "token_ids": pl.Series(tokens, dtype=pl.List(pl.Int32)),
-                "prompt_tokens": pl.Series(lengths, dtype=pl.Int32),
-                "lcp": pl.Series(lcp, dtype=pl.Int32),
-                "sampling": pl.Series(
-                    [found.requests[at].sampling for at in order], dtype=pl.String
-                ),
-            }
-        ),
-    )
+    tokenizer = ModelTokenizer(model.path, tell)
+    while True:
+        sorter = Sorter(
+            tokenizer,
+            ChatTemplate(model.path),
+            model,
+            sampling_defaults(model),
+            salt=partition,
+            memory=memory or sorting_memory(),
+        )
+        raw = tables.batches("raw_requests", partition, _READ)
+        try:
+            tables.replace("request_map", partition, map(sorter.add, raw))
+            break
+        except DisagreementError:
+            continue
+    refused = rejected_rows(sorter.refused)
+    tables.replace("rejected", partition, refused, stage="sorted_requests")
+    order = _Order()
+    tables.replace("sorted_requests", partition, order.rows(sorter.sorted()))
+    lcp, lengths = order.lcp.values, order.lengths.values
     return SortedStats(
-        requests=found.rows.height,
-        distinct=len(order),
-        rejected=sum(rejection.input_rows for rejection in found.refused),
+        requests=sorter.requests,
+        distinct=sorter.distinct,
+        rejected=sum(rejection.input_rows for rejection in sorter.refused),
         prompt_tokens=int(lengths.sum()),
         sharing=sharing(lcp, lengths),
         hit_rate_bound=hit_rate(lcp, lengths, block_size),
+        spilled_bytes=sorter.spilled_bytes,
     )
 
 
-def tokenise(
-    raw: pl.DataFrame, tokenizer: PromptTokenizer, model: Model, defaults: dict[str, Any]
-) -> Tokenised:
-    """Render and tokenise the rows of `raw_requests`; those that cannot run are set aside."""
-    kept: list[int] = []
-    bodies: list[Any] = []
-    texts: list[str] = []
-    refused: list[Rejection] = []
-    rows = list(raw.iter_rows(named=True))
-    for at, row in enumerate(rows):
-        try:
-            body = parse_body(row["endpoint"], row["body"])
-            texts.append(tokenizer.render(body))
-        except Refused as error:
-            refused.append(_rejection(row, error))
-        else:
-            kept.append(at)
-            bodies.append(body)
-    # One endpoint a partition: stage 1 sees to that.
-    chat = bool(rows) and rows[0]["endpoint"] == CHAT
-    running: list[int] = []
-    requests: list[EngineRequest] = []
-    for at, body, ids in zip(kept, bodies, tokenizer.encode(texts, chat=chat), strict=True):
-        try:
-            requests.append(engine_request(body, ids, model, defaults))
-        except Refused as error:
-            refused.append(_rejection(rows[at], error))
-        else:
-            running.append(at)
-    return Tokenised(raw[running], requests, refused)
+class _Order:
+    """Numbers the sorted requests and remembers what sharing is told from."""
+
+    def __init__(self) -> None:
+        self.lcp, self.lengths = Growing(np.int64), Growing(np.int64)
+
+    def rows(self, frames: Iterator[Sorted]) -> Iterator[pl.DataFrame]:
+        """Rows of `sorted_requests`."""
+        for frame in frames:
+            first = len(self.lcp)
+            self.lcp.extend(frame.lcp)
+            self.lengths.extend(frame.tokens.lengths)
+            yield pl.DataFrame(
+                {
+                    "position": np.arange(first, len(self.lcp), dtype=np.int64),
+                    "request_hash": hex_of(frame.hashes),
+                    "token_ids": frame.tokens.as_binary(),
+                    "prompt_tokens": frame.tokens.lengths,
+                    "lcp": frame.lcp,
+                    "sampling": frame.sampling,
+                }
+            )
 
 
 def sampling_defaults(model: Model) -> dict[str, Any]:
@@ -152,7 +135,16 @@ def sampling_defaults(model: Model) -> dict[str, Any]:
     return {name: config[name] for name in _DEFAULTS if config.get(name) is not None}
 
 
-def _rejection(row: dict[str, Any], refused: Refused) -> Rejection:
-    named = Refused(refused.code, refused.message, row["custom_id"])
-    original = row["body"].encode()
-    return Rejection.of(named, row["source"], row["line"], original, row["input_rows"])
+def sorting_memory() -> int:
+    """Bytes to sort in: `ACDC_SORT_MEMORY_GIB`, else a quarter of what this machine has.
+
+    In a container that is the container's limit.
+    """
+    given = os.environ.get("ACDC_SORT_MEMORY_GIB")
+    if given:
+        return int(float(given) * 2**30)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = Path("/sys/fs/cgroup/memory.max")
+    if limit.is_file() and (text := limit.read_text().strip()).isdigit():
+        memory = min(memory, int(text))
+    return memory // 4

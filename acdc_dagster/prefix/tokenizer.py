@@ -1,69 +1,196 @@
-"""From a request body to the token ids that the engine would see."""
+"""From text to token ids: exactly those of the model's own tokenizer, as fast as can be had."""
 
+import json
+import random
+import re
+from collections.abc import Callable
+from functools import cached_property
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
+import numpy as np
 from tokenizers import Tokenizer
 
 from acdc_dagster.errors import ModelError
-from acdc_dagster.prefix.chat import ChatTemplate
-from acdc_dagster.requests.body import Body, ChatBody
+from acdc_dagster.prefix.sequences import Sequences, narrowest
 
-_BATCH = 1024
+_BATCH = 1024  # an encoding of the reference weighs ten times its ids
+# Texts of the job that the fast library must get right before it is used: so many, so many
+# characters, and so many of each later batch.
+_SAMPLE, _SAMPLE_CHARACTERS, _LATER = 64, 100_000, 2
+
+
+class DisagreementError(Exception):
+    """The fast library gave other ids than the reference on a text of this job.
+
+    What it encoded before cannot be trusted: start again; the tokenizer will not use it any more.
+    """
 
 
 class PromptTokenizer(Protocol):
-    """Turns bodies into token ids."""
+    """Turns texts into token ids."""
 
-    def render(self, body: Body) -> str:
-        """The prompt's text as the engine would see it.
+    @property
+    def ids(self) -> int:
+        """All ids are below this."""
+        ...
 
-        Raises:
-            Refused: The chat template does not take these messages.
+    @property
+    def cuts(self) -> dict[str, int]:
+        """The special tokens before which a text may be cut, with their ids.
+
+        The pieces, tokenised one by one, give the ids of the whole.
         """
         ...
 
-    def encode(self, texts: list[str], *, chat: bool) -> list[list[int]]:
-        """Token ids of rendered prompts; `chat` ones carry their special tokens as text."""
+    @property
+    def longest(self) -> int:
+        """Most bytes of text that one token can stand for; 0 if not known."""
+        ...
+
+    def encode(self, texts: list[str], *, chat: bool) -> Sequences:
+        """Token ids of texts; `chat` ones carry their special tokens as text."""
         ...
 
 
 class ModelTokenizer:
-    """A model's own tokenizer and chat template, read from its folder.
+    """A model's own tokenizer, read from its folder.
+
+    The Hugging Face `tokenizers` library is the reference. `fastokens` is used in its place where
+    it is installed, takes the tokenizer, and gives the same ids for hard strings and for a sample
+    of the very texts that are asked for.
 
     Args:
-        folder: Holds tokenizer.json, and the chat template in chat_template.jinja or
-            tokenizer_config.json.
+        path: tokenizer.json, or the folder that holds it.
+        tell: Gets a message if the fast library is not used although it is installed.
 
     Raises:
         ModelError: The tokenizer cannot be read.
     """
 
-    def __init__(self, folder: Path) -> None:
-        file = folder / "tokenizer.json" if folder.is_dir() else folder
+    def __init__(self, path: Path, tell: Callable[[str], None] | None = None) -> None:
+        file = path / "tokenizer.json" if path.is_dir() else path
         try:
-            self._tokenizer: Any = Tokenizer.from_file(str(file))
+            self._reference: Any = Tokenizer.from_file(str(file))
+            self._description: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         except Exception as error:  # the Rust library raises bare Exception
             raise ModelError(
                 f"The tokenizer {file} cannot be read: {error}",
                 "Name a model folder with a tokenizer.json of the Hugging Face tokenizers library.",
             ) from error
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
-        self._chat = ChatTemplate(file.parent)
+        self._reference.no_truncation()
+        self._reference.no_padding()
+        self._tell = tell
+        self._fast: Any = _fast_tokenizer(self._description)
+        self._trusted = False
 
-    def render(self, body: Body) -> str:
-        """See `PromptTokenizer.render`."""
-        return self._chat.render(body) if isinstance(body, ChatBody) else body.prompt
+    @property
+    def ids(self) -> int:
+        """See `PromptTokenizer`."""
+        added = [token["id"] + 1 for token in self._description.get("added_tokens", [])]
+        return max([self._reference.get_vocab_size(), *added])
 
-    def encode(self, texts: list[str], *, chat: bool) -> list[list[int]]:
-        """See `PromptTokenizer.encode`."""
-        ids: list[list[int]] = []
-        for at in range(0, len(texts), _BATCH):  # an encoding weighs ten times its ids
+    @property
+    def cuts(self) -> dict[str, int]:
+        """See `PromptTokenizer`; none if the tokenizer turns out not to respect them."""
+        return self._cuts
+
+    @cached_property
+    def _cuts(self) -> dict[str, int]:
+        """The special tokens that cut, seen to do so.
+
+        A token that is taken from the text as it stands, before normalisation, and takes no blanks
+        with it, separates what is left and right of it. That is checked, not assumed: a
+        pre-tokenizer may still look at what comes first.
+        """
+        found = {
+            str(token["content"]): int(token["id"])
+            for token in self._description.get("added_tokens", [])
+            if not (
+                token["normalized"] or token["lstrip"] or token["rstrip"] or token["single_word"]
+            )
+        }
+        if not found:
+            return {}
+        texts = [_joined(hard, list(found)) for hard in _hard_strings()]
+        before = re.compile("(?=" + "|".join(map(re.escape, _longest_first(found))) + ")")
+        for text in texts:
+            pieces = [piece for piece in before.split(text) if piece]
+            whole = self._by_reference([text], chat=True).tokens
+            if not np.array_equal(whole, self._by_reference(pieces, chat=True).tokens):
+                return {}
+        return found
+
+    @property
+    def longest(self) -> int:
+        """See `PromptTokenizer`."""
+        return self._longest
+
+    @cached_property
+    def _longest(self) -> int:
+        """Told for the byte-level vocabularies, where each byte is a letter."""
+        model = self._description["model"]
+        if model.get("type") != "BPE" or "ByteLevel" not in json.dumps(
+            self._description.get("pre_tokenizer")
+        ):
+            return 0
+        vocabulary = cast("dict[str, int]", model["vocab"])
+        added = [str(t["content"]) for t in self._description.get("added_tokens", [])]
+        return max(
+            max(map(len, vocabulary), default=0),
+            max((len(token.encode()) for token in added), default=0),
+        )
+
+    def encode(self, texts: list[str], *, chat: bool) -> Sequences:
+        """See `PromptTokenizer.encode`.
+
+        Raises:
+            DisagreementError: Earlier results are not to be trusted; encode them again.
+        """
+        if self._fast is None or not texts:
+            return self._by_reference(texts, chat=chat)
+        if not self._trusted:
+            if not self._agrees([*_hard_strings(), *_sample(texts, _SAMPLE)], chat=chat):
+                self._drop()
+                return self._by_reference(texts, chat=chat)
+            self._trusted = True
+        elif not self._agrees(_sample(texts, _LATER), chat=chat):
+            self._drop()
+            raise DisagreementError
+        return self._by_fast(texts, chat=chat)
+
+    def _drop(self) -> None:
+        self._fast = None
+        if self._tell is not None:
+            self._tell(
+                "fastokens gives other token ids than the model's tokenizer for this job; the "
+                "slower Hugging Face library is used."
+            )
+
+    def _agrees(self, texts: list[str], *, chat: bool) -> bool:
+        try:
+            fast = self._by_fast(texts, chat=chat)
+        except Exception:  # whatever it raises, it is not used
+            return False
+        slow = self._by_reference(texts, chat=chat)
+        return np.array_equal(fast.offsets, slow.offsets) and np.array_equal(
+            fast.tokens, slow.tokens
+        )
+
+    def _by_fast(self, texts: list[str], *, chat: bool) -> Sequences:
+        ids, offsets = self._fast.encode_batch_flat(texts, add_special_tokens=not chat)
+        tokens = np.frombuffer(ids, dtype="<u4").astype(narrowest(self.ids))
+        return Sequences(tokens, np.frombuffer(offsets, dtype="<u8").astype(np.int64))
+
+    def _by_reference(self, texts: list[str], *, chat: bool) -> Sequences:
+        dtype = narrowest(self.ids)
+        parts: list[Sequences] = []
+        for at in range(0, len(texts), _BATCH):
             some = texts[at : at + _BATCH]
-            encodings = self._tokenizer.encode_batch_fast(some, add_special_tokens=not chat)
-            ids.extend(encoding.ids for encoding in encodings)
-        return ids
+            encodings = self._reference.encode_batch_fast(some, add_special_tokens=not chat)
+            parts.append(Sequences.of([encoding.ids for encoding in encodings], dtype))
+        return Sequences.concat(parts, dtype)
 
 
 class ByteEstimate:
@@ -73,20 +200,87 @@ class ByteEstimate:
     good estimates and token totals are rough ones.
     """
 
-    def render(self, body: Body) -> str:
-        """See `PromptTokenizer.render`; the common `<|im_start|>` layout."""
-        if not isinstance(body, ChatBody):
-            return body.prompt
-        turns = [f"<|im_start|>{m.role}\n{m.text()}<|im_end|>\n" for m in body.messages]
-        return "".join([*turns, "<|im_start|>assistant\n"])
+    ids = 2**32
+    longest = 4
 
-    def encode(self, texts: list[str], *, chat: bool) -> list[list[int]]:
-        """See `PromptTokenizer.encode`; ids are four bytes read as a number of 31 bits."""
-        return [self._chunks(text.encode("utf-8")) for text in texts]
+    @property
+    def cuts(self) -> dict[str, int]:
+        """See `PromptTokenizer`."""
+        return {}
 
-    @staticmethod
-    def _chunks(text: bytes) -> list[int]:
-        return [
-            int.from_bytes(text[at : at + 4].ljust(4, b"\0"), "big") & 0x7FFFFFFF
-            for at in range(0, len(text), 4)
-        ]
+    def encode(self, texts: list[str], *, chat: bool) -> Sequences:
+        """See `PromptTokenizer.encode`; an id is four bytes read as a number."""
+        padded = [_padded(text.encode("utf-8", errors="surrogatepass")) for text in texts]
+        lengths = np.array([len(text) // 4 for text in padded], dtype=np.int64)
+        offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
+        return Sequences(np.frombuffer(b"".join(padded), dtype=">u4").astype(np.uint32), offsets)
+
+
+def _padded(text: bytes) -> bytes:
+    return text + b"\0" * (-len(text) % 4)
+
+
+def _fast_tokenizer(description: dict[str, Any]) -> Any:
+    try:
+        fastokens: Any = import_module("fastokens")
+        rewritten = json.dumps(_without_digit_step(description))
+        return fastokens.Tokenizer.from_json_str(rewritten)
+    except Exception:  # not installed, or it does not know this kind of tokenizer
+        return None
+
+
+# The pattern of GPT-2, with each digit by itself and blanks before a digit kept together: what a
+# step that isolates digits leaves for it to do.
+_DIGITS_APART = (
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?=\p{N})|\s+(?!\S)|\s+"
+)
+
+
+def _without_digit_step(description: dict[str, Any]) -> dict[str, Any]:
+    """The same tokenizer with digits and words cut by one pattern; the fast library is slow at two.
+
+    Like all that the fast library does, the result is checked against the reference.
+    """
+    step: Any = description.get("pre_tokenizer")
+    match step:
+        case {
+            "pretokenizers": [
+                {"type": "Digits", "individual_digits": True},
+                {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
+            ]
+        }:
+            words = {
+                "type": "Split",
+                "pattern": {"Regex": _DIGITS_APART},
+                "behavior": "Isolated",
+                "invert": False,
+            }
+            last: dict[str, Any] = step["pretokenizers"][1]
+            steps: list[dict[str, Any]] = [words, {**last, "use_regex": False}]
+            return {**description, "pre_tokenizer": {**step, "pretokenizers": steps}}
+        case _:
+            return description
+
+
+def _hard_strings() -> list[str]:
+    """Strings that tokenizers are known to differ on, the same each time."""
+    chosen = random.Random(0)  # noqa: S311 - no secret
+    atoms = [*" \n\t\r'sdtm019aZé中़́🙂²Ⅷ\u00a0\u2003\u200d_-.,!?<|>", "'ll", "'RE", "  1", "\r\n\n"]
+    return ["".join(chosen.choices(atoms, k=chosen.randint(0, 30))) for _ in range(300)]
+
+
+def _joined(text: str, specials: list[str]) -> str:
+    """The text with special tokens strewn into it."""
+    chosen = random.Random(text)  # noqa: S311 - no secret
+    pieces = [text[:7], text[7:16], text[16:]]
+    return "".join(chosen.choice(specials) + piece for piece in pieces)
+
+
+def _longest_first(tokens: dict[str, int]) -> list[str]:
+    return sorted(tokens, key=len, reverse=True)
+
+
+def _sample(texts: list[str], count: int) -> list[str]:
+    """Some of the texts, spread evenly, with a bound on their length."""
+    step = max(len(texts) // count, 1)
+    return [text[: _SAMPLE_CHARACTERS // count] for text in texts[::step][:count]]

@@ -24,19 +24,19 @@ class Refused(Exception):
         self.custom_id = custom_id
 
 
-class TextPart(Struct, frozen=True, tag_field="type", tag="text"):
+class TextPart(Struct, frozen=True, gc=False, tag_field="type", tag="text"):
     """A piece of text of a message."""
 
     text: str
 
 
-class ImagePart(Struct, frozen=True, tag_field="type", tag="image_url"):
+class ImagePart(Struct, frozen=True, gc=False, tag_field="type", tag="image_url"):
     """An image of a message; no text-only model can take it."""
 
     image_url: Any
 
 
-class Message(Struct, frozen=True, forbid_unknown_fields=True):
+class Message(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """One chat message."""
 
     role: Literal["system", "developer", "user", "assistant"]
@@ -50,7 +50,7 @@ class Message(Struct, frozen=True, forbid_unknown_fields=True):
         return "\n".join(part.text for part in self.content if isinstance(part, TextPart))
 
 
-class JsonSchema(Struct, frozen=True):
+class JsonSchema(Struct, frozen=True, gc=False):
     """The schema in a response_format."""
 
     schema: dict[str, Any]
@@ -59,7 +59,7 @@ class JsonSchema(Struct, frozen=True):
     strict: bool | None = None
 
 
-class ResponseFormat(Struct, frozen=True):
+class ResponseFormat(Struct, frozen=True, gc=False):
     """What shape the answer must have."""
 
     type: Literal["text", "json_schema", "json_object"]
@@ -69,7 +69,7 @@ class ResponseFormat(Struct, frozen=True):
 _Stop = Annotated[str, Meta(min_length=1)]
 
 
-class _Common(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class _Common(Struct, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
     model: str
     max_tokens: Annotated[int, Meta(ge=1)] | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
@@ -90,7 +90,7 @@ class _Common(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     service_tier: str | None = None
 
 
-class ChatBody(_Common, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ChatBody(_Common, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
     """The body of a /v1/chat/completions request."""
 
     messages: Annotated[list[Message], Meta(min_length=1)]
@@ -98,7 +98,7 @@ class ChatBody(_Common, frozen=True, forbid_unknown_fields=True, kw_only=True):
     response_format: ResponseFormat | None = None
 
 
-class CompletionBody(_Common, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class CompletionBody(_Common, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
     """The body of a /v1/completions request."""
 
     prompt: str
@@ -107,7 +107,7 @@ class CompletionBody(_Common, frozen=True, forbid_unknown_fields=True, kw_only=T
 Body = ChatBody | CompletionBody
 
 
-class _Envelope(Struct, frozen=True):
+class _Envelope(Struct, frozen=True, gc=False):
     custom_id: Any = None
     method: Any = None
     url: Any = None
@@ -192,12 +192,18 @@ def parse_body(endpoint: str, raw: bytes | str) -> Body:
         raise Refused(_code(str(error)), f"body: {error}.") from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise Refused("invalid_json_line", f"body: {error}.") from None
-    if isinstance(body, ChatBody):
-        _check_chat(body)
+    check_body(body)
     return body
 
 
-def _check_chat(body: ChatBody) -> None:
+def check_body(body: Body) -> None:
+    """See what types cannot say.
+
+    Raises:
+        Refused: The body holds an image, or wants a schema and gives none.
+    """
+    if isinstance(body, CompletionBody):
+        return
     for number, message in enumerate(body.messages):
         if isinstance(message.content, list) and any(
             isinstance(part, ImagePart) for part in message.content

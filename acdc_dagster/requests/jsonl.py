@@ -2,20 +2,53 @@
 
 import glob
 import gzip
+import io
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
+import polars as pl
+import zstandard
+
 from acdc_dagster.errors import SourceError
+from acdc_dagster.requests.batch import REQUEST, Batch
 from acdc_dagster.requests.body import Refused, parse_line
-from acdc_dagster.requests.intake import Intake, Taken
+from acdc_dagster.requests.line import plain_line
+from acdc_dagster.requests.rejected import Rejection
 
 _BOM = b"\xef\xbb\xbf"
-_GZIP = b"\x1f\x8b"  # whatever the file is called
+# Whatever the file is called.
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+# Bytes of lines in a batch.
+_BATCH = 32 * 2**20
+
+_Row = tuple[str, str, str, str, str, int]
 
 
-def request_files(pattern: str, partition: str, root: Path) -> list[Path]:
+@dataclass(frozen=True)
+class RequestFiles:
+    """OpenAI-batch files, read one after the other; gzip and zstd files are unpacked on the way.
+
+    Every line that is not blank is one row.
+    """
+
+    files: list[Path]
+
+    def batches(self) -> Iterator[Batch]:
+        """See `Source.batches`."""
+        for file in self.files:
+            try:
+                with _open(file) as stream:
+                    yield from _batches(str(file), stream)
+            except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
+                raise SourceError(
+                    f"{file} cannot be read: {error}", "Check that it is there and whole."
+                ) from error
+
+
+def request_files(pattern: str, partition: str, root: Path) -> RequestFiles:
     """The files that `pattern`, relative to `root`, names for one partition, sorted.
 
     Raises:
@@ -23,7 +56,7 @@ def request_files(pattern: str, partition: str, root: Path) -> list[Path]:
     """
     place = pattern.replace("{partition}", glob.escape(partition))
     if (root / place).is_file():  # a name is itself before it is a pattern
-        return [root / place]
+        return RequestFiles([root / place])
     names = glob.glob(place, root_dir=root, recursive=True)  # noqa: PTH207 - may be absolute
     found = sorted(root / name for name in names)
     if not found:
@@ -31,48 +64,50 @@ def request_files(pattern: str, partition: str, root: Path) -> list[Path]:
             f"No request file is at {root / place}.",
             "Correct source.requests in the job's defs.yaml, or put the file there.",
         )
-    return found
+    return RequestFiles(found)
 
 
-def take_files(files: list[Path], model: str | None) -> Taken:
-    """Read OpenAI-batch files; every line that is not blank is one input row.
+def _batches(source: str, stream: BinaryIO) -> Iterator[Batch]:
+    number, offset = 1, 0
+    while lines := stream.readlines(_BATCH):
+        yield _batch(source, lines, number, offset)
+        number += len(lines)
+        offset += sum(map(len, lines))
 
-    Args:
-        files: Read one after the other, line by line; gzip files are unpacked on the way.
-        model: The model that each request must name; the first one's if None.
 
-    Raises:
-        SourceError: A file cannot be read or unpacked.
-    """
-    intake = Intake(model)
-    for file in files:
-        for number, line in _lines(file):
+def _batch(source: str, lines: list[bytes], first: int, offset: int) -> Batch:
+    rows: list[_Row] = []
+    places: list[int] = []
+    rejections: list[Rejection] = []
+    for at, line in enumerate(lines):
+        plain = plain_line(line)
+        if plain is None:
+            content = line.removeprefix(_BOM) if first + at == 1 else line
+            content = content.strip(b"\r\n")
+            if not content.strip():
+                continue
             try:
-                custom_id, endpoint, raw_body, body = parse_line(line)
+                custom_id, endpoint, raw_body, body = parse_line(content)
             except Refused as refused:
-                intake.refuse(refused, str(file), number, line)
-            else:
-                intake.accept(custom_id, endpoint, raw_body, body, str(file), number, line)
-    return intake.settle()
-
-
-def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not blank, without their ends, numbered from 1 as an editor does."""
-    try:
-        with _open(file) as stream:
-            for number, line in enumerate(stream, start=1):
-                content = line.removeprefix(_BOM) if number == 1 else line
-                content = content.rstrip(b"\r\n")
-                if content.strip():
-                    yield number, content
-    except (OSError, EOFError, zlib.error) as error:
-        raise SourceError(
-            f"{file} cannot be read: {error}", "Check that it is there and whole."
-        ) from error
+                start = offset + sum(map(len, lines[:at]))
+                rejections.append(
+                    Rejection.of(refused, source, first + at, content, byte_offset=start)
+                )
+                continue
+            plain = custom_id, endpoint, body.model, raw_body
+        rows.append((*plain, source, first + at))
+        places.append(at)
+    requests = pl.DataFrame(rows, schema=REQUEST, orient="row")
+    return Batch(requests, lambda row: lines[places[row]].rstrip(b"\r\n"), rejections)
 
 
 def _open(file: Path) -> BinaryIO:
     stream = file.open("rb")
-    packed = file.suffix == ".gz" or stream.read(len(_GZIP)) == _GZIP
+    start = stream.read(len(_ZSTD))
     stream.seek(0)
-    return cast("BinaryIO", gzip.GzipFile(fileobj=stream)) if packed else stream
+    if file.suffix == ".gz" or start.startswith(_GZIP):
+        return cast("BinaryIO", gzip.GzipFile(fileobj=stream))
+    if file.suffix == ".zst" or start == _ZSTD:
+        reader = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
+        return cast("BinaryIO", io.BufferedReader(cast("io.RawIOBase", reader), 2**20))
+    return stream

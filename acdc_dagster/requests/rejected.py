@@ -20,12 +20,18 @@ class Rejection:
     code: str
     message: str
     input_rows: int
+    byte_offset: int | None
     excerpt: str
     original: bytes
 
     @staticmethod
     def of(
-        refused: Refused, source: str, line: int, original: bytes, input_rows: int = 1
+        refused: Refused,
+        source: str,
+        line: int,
+        original: bytes,
+        input_rows: int = 1,
+        byte_offset: int | None = None,
     ) -> "Rejection":
         """The row for what was refused; `original` is kept whole, as it stood in the source."""
         excerpt = original[: 4 * _EXCERPT].decode("utf-8", errors="backslashreplace")[:_EXCERPT]
@@ -36,6 +42,7 @@ class Rejection:
             refused.code,
             refused.message,
             input_rows,
+            byte_offset,
             excerpt,
             original,
         )

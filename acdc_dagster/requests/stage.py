@@ -1,15 +1,15 @@
 """Stage 1: read the source, keep the valid requests, set the others aside with a reason."""
 
+from collections import Counter
 from dataclasses import dataclass
-
-import polars as pl
 
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.job import Job
-from acdc_dagster.requests.intake import Taken
-from acdc_dagster.requests.jsonl import request_files, take_files
+from acdc_dagster.requests.batch import Source
+from acdc_dagster.requests.intake import Intake, RepeatedIdsError
+from acdc_dagster.requests.jsonl import request_files
 from acdc_dagster.requests.rejected import rejected_rows
-from acdc_dagster.requests.table import open_table, take_table
+from acdc_dagster.requests.table import TableSource
 from acdc_dagster.tables import Tables
 
 
@@ -27,36 +27,30 @@ class RawStats:
 def take_in(job: Job, deployment: Deployment, tables: Tables, partition: str) -> RawStats:
     """Fill `raw_requests` and this stage's part of `rejected` for one partition.
 
-    Nothing is written before the source was read to its end.
+    Nothing is committed before the source was read to its end.
 
     Raises:
-        SourceError: The source is missing, lacks a column or broke while it was read.
+        SourceError: The source is missing, lacks a column, broke while it was read, or has more
+            rows that are no valid request than the job allows.
         TableError: The storage refused; run the partition again.
     """
-    taken = _take(job, deployment, partition)
-    rejected = rejected_rows(taken.rejections)
+    intake = Intake(_source(job, deployment, partition), job.declared.model)
+    try:
+        tables.replace("raw_requests", partition, intake.frames())
+    except RepeatedIdsError:
+        tables.replace("raw_requests", partition, intake.frames())
+    rejected = rejected_rows(intake.rejections)
     tables.replace("rejected", partition, rejected, stage="raw_requests")
-    tables.replace("raw_requests", partition, taken.requests)
-    codes = rejected.group_by("code").agg(pl.len()).sort("code")
+    codes = Counter(sorted(rejected["code"]))
     return RawStats(
-        taken.input_rows,
-        taken.requests.height,
-        rejected.height,
-        dict(codes.iter_rows()),
-        taken.warnings,
+        intake.input_rows, intake.requests, rejected.height, dict(codes), intake.warnings
     )
 
 
-def _take(job: Job, deployment: Deployment, partition: str) -> Taken:
+def _source(job: Job, deployment: Deployment, partition: str) -> Source:
     source = job.declared.source
     if source.requests is not None:
-        files = request_files(source.requests, partition, deployment.root)
-        return take_files(files, job.declared.model)
-    place = _table_place(job, deployment, partition)
-    rows = open_table(job, place, deployment.environment.storage_options)
-    return take_table(job, rows, place, partition)
-
-
-def _table_place(job: Job, deployment: Deployment, partition: str) -> str:
-    place = (job.declared.source.table or "").replace("{partition}", partition)
-    return deployment.resolve(place)
+        return request_files(source.requests, partition, deployment.root)
+    place = (source.table or "").replace("{partition}", partition)
+    options = deployment.environment.storage_options
+    return TableSource(job, deployment.resolve(place), options, partition)

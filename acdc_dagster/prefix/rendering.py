@@ -1,0 +1,234 @@
+"""Rendering a job's prompts as pieces that recur, so that each distinct piece is tokenised once.
+
+A chat template is run once for each *shape* of conversation (its roles in order), with marks in
+place of the contents. What stands between the marks is the same for all conversations of that
+shape, so a prompt is put together from it and the contents, without the template. A prompt is cut
+into pieces before special tokens, where tokens on both sides do not depend on each other.
+
+Whatever a template does with contents beyond putting them in, stripped or as they are, is noticed,
+and such a conversation goes through the template itself.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from secrets import randbits
+from typing import Any, NamedTuple, cast
+
+from jinja2 import TemplateError, nodes
+from jinja2.ext import loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from xxhash import xxh3_128_intdigest
+
+from acdc_dagster.prefix.chat import ChatTemplate
+from acdc_dagster.requests.body import ChatBody, Message, Refused
+from acdc_dagster.requests.plain import PlainMessage
+
+
+class _Piece(NamedTuple):
+    """A piece with one content in it.
+
+    Attributes:
+        content: Which message's.
+        stripped: Whether the template strips it.
+        numbers: Numbers of the pieces of this kind, by a hash of the content; -1 where only the
+            template itself can render it.
+        before: Text before the content,
+        after: and after it.
+    """
+
+    content: int
+    stripped: bool
+    numbers: dict[int, int]
+    before: str
+    after: str
+
+
+class Rendering:
+    """Gives prompts as numbers of pieces, and the text of each piece when it is new.
+
+    Args:
+        chat: The model's chat template.
+        cuts: Special tokens before which a text may be cut (see `PromptTokenizer.cuts`).
+    """
+
+    def __init__(self, chat: ChatTemplate, cuts: Sequence[str]) -> None:
+        self._chat = chat
+        longest_first = sorted(cuts, key=len, reverse=True)
+        self._cut = re.compile("|".join(map(re.escape, longest_first))) if cuts else None
+        self._shapes: dict[tuple[str, ...], tuple[_Piece, ...] | None] = {}
+        self._watched = _watched(chat.source or "")
+        # The hash's seed is nobody's to know: contents cannot be made to collide on purpose.
+        self._seed = randbits(64)
+        self._numbers: dict[tuple[str, str], dict[int, int]] = {}
+        self._count = 0
+        self._fresh: list[str] = []
+
+    def fresh(self) -> list[str]:
+        """Texts of the pieces that were new since the last call, by their numbers in order."""
+        fresh, self._fresh = self._fresh, []
+        return fresh
+
+    def forget(self) -> None:
+        """Start numbering anew: every piece is new again."""
+        for numbers in self._numbers.values():
+            numbers.clear()
+        self._count, self._fresh = 0, []
+
+    def plain(self, messages: Sequence[PlainMessage]) -> list[int] | None:
+        """Piece numbers of a plain conversation; None if only `whole` can render it."""
+        roles = tuple([message.role for message in messages])
+        shape = self._shapes.get(roles, ...)
+        if shape is ...:
+            shape = self._shapes[roles] = self._shape(messages)
+        if shape is None:
+            return None
+        found: list[int] = []
+        for at, stripped, numbers, before, after in shape:
+            content = messages[at].content
+            if stripped:
+                content = content.strip()
+            key = xxh3_128_intdigest(content.encode(), self._seed)
+            number = numbers.get(key)
+            if number is None:
+                number = -1 if self._is_watched(content) else self._new(before + content + after)
+                numbers[key] = number
+            if number < 0:
+                return None
+            found.append(number)
+        return found
+
+    def _new(self, piece: str) -> int:
+        self._fresh.append(piece)
+        self._count += 1
+        return self._count - 1
+
+    def whole(self, text: str, *, cut: bool) -> list[int]:
+        """Piece numbers of a rendered prompt; one piece if it is not to be `cut`."""
+        numbers = self._numbers_of("", "")
+        found: list[int] = []
+        for piece in self._pieces(text) if cut else [text]:
+            key = xxh3_128_intdigest(piece.encode(), self._seed)
+            if key not in numbers:
+                numbers[key] = self._new(piece)
+            found.append(numbers[key])
+        return found
+
+    def _numbers_of(self, before: str, after: str) -> dict[int, int]:
+        return self._numbers.setdefault((before, after), {})
+
+    def _pieces(self, text: str) -> Iterator[str]:
+        starts = [match.start() for match in self._cut.finditer(text)] if self._cut else []
+        bounds = [0, *(start for start in starts if start), len(text)]
+        return (text[a:b] for a, b in pairwise(bounds) if a < b)
+
+    def _is_watched(self, content: str) -> bool:
+        return not content.strip() or any(word in content for word in self._watched)
+
+    def _shape(self, messages: Sequence[PlainMessage]) -> tuple[_Piece, ...] | None:
+        """The pieces of this shape, seen to fit `messages`; None if they cannot be told."""
+        if self._cut is None:
+            return None
+        roles = [message.role for message in messages]
+        marks = [f"m{number}x{self._seed:x}" for number in range(len(roles))]
+        plain = self._between(roles, marks, marks)
+        if plain is None:
+            return None
+        stripped: list[bool] = []
+        for number, mark in enumerate(marks):
+            padded = [*marks]
+            padded[number] = f" \n{mark}\n "
+            if self._between(roles, padded, padded) == plain:
+                stripped.append(False)
+            elif self._between(roles, padded, marks) == plain:
+                stripped.append(True)
+            else:
+                return None
+        pieces: list[_Piece] = []
+        before = plain[0]
+        for number, after in enumerate(plain[1:]):
+            last = number == len(roles) - 1
+            cuts = [match.start() for match in self._cut.finditer(after)]
+            if not last and not cuts:
+                return None
+            at = len(after) if last else cuts[-1]
+            numbers = self._numbers_of(before, after[:at])
+            pieces.append(_Piece(number, stripped[number], numbers, before, after[:at]))
+            before = after[at:]
+        return tuple(pieces) if self._renders(messages, pieces) else None
+
+    def _between(self, roles: list[str], contents: list[str], marks: list[str]) -> list[str] | None:
+        """What the template puts around `marks` where the messages hold `contents`."""
+        try:
+            text = self._chat.render(_conversation(roles, contents))
+        except Refused:
+            return None
+        found: list[str] = []
+        for mark in marks:
+            before, seen, text = text.partition(mark)
+            if not seen or mark in text:
+                return None
+            found.append(before)
+        return [*found, text]
+
+    def _renders(self, messages: Sequence[PlainMessage], pieces: list[_Piece]) -> bool:
+        """Whether the pieces give the template's own text for a real conversation."""
+        contents = [message.content for message in messages]
+        if any(self._is_watched(content) for content in contents):
+            contents = [f"A word, {number} more." for number in range(len(contents))]
+        put = "".join(
+            piece.before
+            + (contents[piece.content].strip() if piece.stripped else contents[piece.content])
+            + piece.after
+            for piece in pieces
+        )
+        try:
+            roles = [message.role for message in messages]
+            return put == self._chat.render(_conversation(roles, contents))
+        except Refused:
+            return False
+
+
+def _conversation(roles: list[str], contents: list[str]) -> ChatBody:
+    turns = zip(roles, contents, strict=True)
+    messages = [Message(role=cast("Any", role), content=content) for role, content in turns]
+    return ChatBody(model="", messages=messages)
+
+
+# What messages and their parts are asked for by name; a template that tests for one of these tests
+# the message, not its text.
+_KEYS = {
+    *("role", "content", "name", "text", "type", "tool_calls", "tool_call_id", "function"),
+    *("arguments", "parameters", "properties", "description", "required"),
+    *("reasoning", "reasoning_content", "thinking", "image", "image_url", "video", "audio"),
+}
+
+
+def _watched(source: str) -> tuple[str, ...]:
+    """Texts that a template tests contents for with `in`, replaces, or gives to a method.
+
+    A content with one of them in it may be rendered in a way of its own.
+    """
+    environment = ImmutableSandboxedEnvironment(extensions=[loopcontrols])
+    try:
+        tree = environment.parse(source)
+    except TemplateError:
+        return ()
+    found: set[str] = set()
+    for compare in tree.find_all(nodes.Compare):
+        if any(operand.op in ("in", "notin") for operand in compare.ops):
+            found.update(_texts(compare.expr))
+    for call in tree.find_all(nodes.Call):
+        if isinstance(call.node, nodes.Getattr):
+            for argument in call.args:
+                found.update(_texts(argument))
+    for changed in tree.find_all(nodes.Filter):
+        if changed.name == "replace":
+            for argument in changed.args:
+                found.update(_texts(argument))
+    return tuple(sorted(found - _KEYS))
+
+
+def _texts(node: nodes.Node) -> set[str]:
+    constants = [node] if isinstance(node, nodes.Const) else list(node.find_all(nodes.Const))
+    return {one.value for one in constants if isinstance(one.value, str) and one.value.strip()}

@@ -1,0 +1,170 @@
+"""Segments: token sequences cut before every special token, each distinct one kept once.
+
+Prompts of one job are made of few segments again and again, so sorting, comparing and hashing
+segments stands for sorting, comparing and hashing prompts. The cuts depend on the ids alone: a
+prompt has the same segments however its text was cut for the tokenizer.
+"""
+
+import hashlib
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acdc_dagster.prefix.order import common_prefixes, prefix_order
+from acdc_dagster.prefix.sequences import Positions, Sequences, narrowest, starts_of
+
+DIGEST = 32
+
+
+class Growing:
+    """A one-dimensional array that grows at its end without being copied each time."""
+
+    def __init__(self, dtype: Any) -> None:
+        self._room: NDArray[Any] = np.empty(1024, dtype=dtype)
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def extend(self, values: NDArray[Any]) -> None:
+        """Add values at the end."""
+        end = self._size + len(values)
+        if end > len(self._room):
+            room = np.empty(max(end, 2 * len(self._room)), dtype=self._room.dtype)
+            room[: self._size] = self.values
+            self._room = room
+        self._room[self._size : end] = values
+        self._size = end
+
+    @property
+    def values(self) -> NDArray[Any]:
+        """What is there; not to be kept while the array grows."""
+        return self._room[: self._size]
+
+
+class IdOrder:
+    """An order of token ids in which special tokens come first.
+
+    With it a segment that ends is before a segment that goes on, so that comparing prompts segment
+    by segment is comparing them token by token.
+
+    Args:
+        ids: All ids are below this.
+        special: The ids before which sequences are cut.
+    """
+
+    def __init__(self, ids: int, special: Collection[int]) -> None:
+        self.dtype = narrowest(ids)
+        if not special:
+            self._rank = self._id = None
+            return
+        is_special = np.zeros(ids, dtype=bool)
+        is_special[list(special)] = True
+        self._id = np.concatenate([np.flatnonzero(is_special), np.flatnonzero(~is_special)])
+        self._id = self._id.astype(self.dtype)
+        self._rank = np.empty(ids, dtype=self.dtype)
+        self._rank[self._id] = np.arange(ids, dtype=self.dtype)
+
+    def ranks(self, tokens: NDArray[Any]) -> NDArray[Any]:
+        """Places of token ids in the order."""
+        return tokens if self._rank is None else self._rank[tokens]
+
+    def tokens(self, ranks: NDArray[Any]) -> NDArray[Any]:
+        """The ids at these places."""
+        return ranks if self._id is None else self._id[ranks]
+
+
+class Segments:
+    """The distinct segments seen, numbered as they come.
+
+    Args:
+        order: Order of the token ids.
+        ids: All ids are below this.
+        special: The ids before which sequences are cut.
+    """
+
+    def __init__(self, order: IdOrder, ids: int, special: Collection[int]) -> None:
+        self._order = order
+        self._is_special = np.zeros(ids, dtype=bool)
+        self._is_special[list(special)] = True
+        self._numbers: dict[bytes, int] = {}
+        self._tokens = Growing(order.dtype)
+        self._lengths = Growing(np.int64)
+        self._digests = Growing(np.dtype((np.void, DIGEST)))
+
+    @property
+    def lengths(self) -> Positions:
+        """Tokens of each segment."""
+        return self._lengths.values
+
+    @property
+    def digests(self) -> NDArray[Any]:
+        """SHA-256 of each segment's ids."""
+        return self._digests.values
+
+    @property
+    def bytes_held(self) -> int:
+        """Memory for the tokens."""
+        return len(self._tokens) * np.dtype(self._order.dtype).itemsize
+
+    def sequences(self) -> Sequences:
+        """All segments, by number."""
+        return Sequences(self._tokens.values, starts_of(self.lengths))
+
+    def add(self, pieces: Sequences) -> Sequences:
+        """The segment numbers of each piece, as sequences of int64 numbers."""
+        tokens = pieces.tokens
+        begins = self._is_special[tokens]
+        begins[pieces.offsets[:-1][pieces.lengths > 0]] = True
+        starts = np.flatnonzero(begins)
+        bounds = np.append(starts, len(tokens))
+        wide = memoryview(tokens.astype("<u4").tobytes())
+        numbers = np.empty(len(starts), dtype=np.int64)
+        fresh: list[int] = []
+        digests: list[bytes] = []
+        edges = (bounds * 4).tolist()
+        known = self._numbers
+        for at in range(len(starts)):
+            digest = hashlib.sha256(wide[edges[at] : edges[at + 1]]).digest()
+            number = known.get(digest)
+            if number is None:
+                number = known[digest] = len(known)
+                fresh.append(at)
+                digests.append(digest)
+            numbers[at] = number
+        new = Sequences(tokens, bounds).take(np.array(fresh, dtype=np.int64))
+        self._tokens.extend(new.tokens)
+        self._lengths.extend(new.lengths)
+        self._digests.extend(np.frombuffer(b"".join(digests), dtype=(np.void, DIGEST)))
+        return Sequences(numbers, np.searchsorted(starts, pieces.offsets).astype(np.int64))
+
+    def ranks(self) -> Positions:
+        """The place of each segment among all of them."""
+        sequences = self.sequences()
+        order = prefix_order(Sequences(self._order.ranks(sequences.tokens), sequences.offsets))
+        places = np.empty(len(order), dtype=np.int64)
+        places[order] = np.arange(len(order), dtype=np.int64)
+        return places
+
+
+def shared_by_segments(rows: Sequences, segments: Sequences) -> Positions:
+    """LCP array, in tokens, of neighbouring prompts that are given as sequences of segment numbers.
+
+    It is the lengths of the leading segments that are equal, plus what the first two that differ
+    have in common.
+    """
+    count = len(rows)
+    lcp = np.zeros(count, dtype=np.int64)
+    if count < 2:
+        return lcp
+    left, right = rows.offsets[:-2], rows.offsets[1:-1]
+    equal = common_prefixes(rows, np.arange(count - 1), np.arange(1, count))
+    totals = starts_of(segments.lengths[rows.tokens])
+    lcp[1:] = totals[right + equal] - totals[right]
+    differs = np.flatnonzero(equal < np.minimum(rows.lengths[:-1], rows.lengths[1:]))
+    at = equal[differs]
+    one, other = rows.tokens[left[differs] + at], rows.tokens[right[differs] + at]
+    lcp[1:][differs] += common_prefixes(segments, one.astype(np.int64), other.astype(np.int64))
+    return lcp
