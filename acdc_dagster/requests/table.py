@@ -1,150 +1,219 @@
 """A table and a prompt as a source: each row becomes one chat request."""
 
 import difflib
-from typing import Any
+from collections.abc import Iterator
+from pathlib import Path
 
-import msgspec
 import polars as pl
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from polars.exceptions import PolarsError
+from polars.exceptions import PanicException, PolarsError
 
 from acdc_dagster.errors import SourceError
 from acdc_dagster.job import Job
-from acdc_dagster.requests.body import CHAT, Refused, check_custom_id, parse_body
-from acdc_dagster.requests.intake import Intake, Taken
-from acdc_dagster.requests.prompt import Prompt, RowError
+from acdc_dagster.requests.batch import REQUEST, Batch
+from acdc_dagster.requests.bodies import Bodies
+from acdc_dagster.requests.body import CHAT
+from acdc_dagster.requests.csv_table import CsvTable
+from acdc_dagster.requests.lines import local_files
+from acdc_dagster.requests.membership import Membership
+from acdc_dagster.requests.ndjson_table import NdjsonTable
+from acdc_dagster.requests.prompt import Prompt
+from acdc_dagster.requests.rejected import Rejection
+from acdc_dagster.requests.row_ids import RowIds
+from acdc_dagster.requests.slices import ScannedTable, Slice, Table, as_text, rows_as_json
+
+# What a broken table raises; the Rust side may also panic, which is no Exception.
+_BROKEN = (PolarsError, PanicException, DeltaError, OSError, EOFError)
+_BATCH_BYTES = 64 * 2**20
 
 
-def open_table(job: Job, place: str, storage_options: dict[str, str]) -> pl.LazyFrame:
-    """A scan of the job's source table, its columns checked against the job.
+class TableSource:
+    """One partition of a job's source table; rows are numbered from 1 within it.
 
     Args:
         job: A job whose source is a table.
-        place: The table's resolved path or URI.
-        storage_options: For Delta tables.
+        place: The table's resolved path, glob or URI.
+        storage_options: For delta-rs, and for polars where `place` is a URI.
+        partition: The partition key.
+
+    Attributes:
+        warnings: What is allowed but worth knowing, once `batches` has come to its end.
 
     Raises:
         SourceError: The table cannot be opened, or lacks a column that the job names.
     """
-    try:
-        rows = _scan(job, place, storage_options)
-        columns = rows.collect_schema().names()
-    except (PolarsError, DeltaError, OSError) as error:
-        raise SourceError(
-            f"The source table {place} cannot be read as {job.declared.source.table_format}: "
-            f"{_first_line(error)}",
-            "Correct source.table (and source.format) in the job's defs.yaml, or make the table.",
-        ) from error
-    for used_by, names in _named_columns(job).items():
-        for name in sorted(names - set(columns)):
-            near = difflib.get_close_matches(name, columns, n=1)
-            raise SourceError(
-                f"{used_by} names the column {name!r}, which {place} does not have.",
-                (f"Did you mean {near[0]!r}? " if near else "")
-                + f"Its columns are: {', '.join(columns)}.",
-            )
-    return rows
 
-
-def take_table(job: Job, rows: pl.LazyFrame, place: str, partition: str) -> Taken:
-    """The requests of one partition; rows are numbered from 1 within it.
-
-    Raises:
-        SourceError: The table broke while it was read.
-    """
-    source = job.declared.source
-    prompt = Prompt.compile(job.prompt or "", job.prompt_path)
-    if source.partition_column is not None:
-        key = _key_of(job, rows, source.partition_column)
-        rows = rows.filter(key == partition)
-    id_column = source.id_column or ""
-    wanted = sorted(prompt.columns | {id_column})
-    try:
-        table = rows.select(wanted).collect()
-    except (PolarsError, DeltaError, OSError) as error:
-        raise SourceError(
-            f"The source table {place} broke while it was read: {_first_line(error)}",
-            "Mend the table, then run the partition again; nothing was written.",
-        ) from error
-    frame = _body_frame(job)
-    intake = Intake(job.declared.model)
-    for line, row in enumerate(table.iter_rows(named=True), start=1):
-        value = row[id_column]
+    def __init__(
+        self, job: Job, place: str, storage_options: dict[str, str], partition: str
+    ) -> None:
+        self.warnings: list[str] = []
+        self._job = job
+        self._place = place
+        self._partition = partition
+        self._prompt = Prompt.compile(job.prompt or "", job.prompt_path)
+        self._bodies = Bodies(job, self._prompt)
+        source = job.declared.source
+        self._id_column = source.id_column
+        named = self._named_columns()
         try:
-            custom_id = check_custom_id(None if value is None else str(value))
-            try:
-                messages = prompt.messages(row)
-            except RowError as error:
-                raise Refused(
-                    "null_or_bad_field", f"The prompt fails: {error}", custom_id
-                ) from None
-            raw = msgspec.json.encode({**frame, "messages": messages}).decode()
-            body = parse_body(CHAT, raw)
-        except Refused as refused:
-            intake.refuse(refused, place, line, msgspec.json.encode(row, enc_hook=str))
-        else:
-            intake.accept(custom_id, CHAT, raw, body, place, line, raw.encode())
-    return intake.settle()
+            self._stamped = self._stamps()
+            self._table = _open(job, place, storage_options)
+            columns = self._table.columns(set[str]().union(*named.values()))
+        except _BROKEN as error:
+            raise SourceError(
+                f"The source table {place} cannot be read as {source.table_format}: "
+                f"{_first_line(error)}",
+                "Correct source.table (and source.format or source.version) in the job's "
+                "defs.yaml, or make the table.",
+            ) from error
+        self._check_columns(named, columns)
 
+    def batches(self) -> Iterator[Batch]:
+        """As `batch.Source` has it; about 16,384 rows or 64 MB of bodies at a time.
 
-def _body_frame(job: Job) -> dict[str, Any]:
-    """What the bodies of all rows have in common."""
-    frame: dict[str, Any] = {"model": job.declared.model, **job.declared.sampling.as_body()}
-    if job.answer_schema is not None:
-        frame["response_format"] = {
-            "type": "json_schema",
-            "json_schema": {"name": "answer", "schema": job.answer_schema, "strict": True},
+        Raises:
+            SourceError: The table broke or was changed while it was read.
+        """
+        self.warnings.clear()
+        column = self._job.declared.source.partition_column
+        membership = None if column is None else Membership(self._job, column, self._partition)
+        ids = RowIds(sorted(self._prompt.columns))
+        first = 1
+        for part in self._slices(membership):
+            named = as_text(part.rows[self._id_column]) if self._id_column else ids.of(part.rows)
+            yield from self._batches_of(part, first, named)
+            first += part.height
+        if membership is not None:
+            self.warnings += membership.warnings(self._place)
+
+    def _slices(self, membership: Membership | None) -> Iterator[Slice]:
+        wanted = set(self._prompt.columns)
+        if self._id_column is not None:
+            wanted.add(self._id_column)
+        self._check_unchanged()
+        try:
+            yield from self._table.slices(sorted(wanted), membership)
+        except _BROKEN as error:
+            self._check_unchanged()
+            raise SourceError(
+                f"The source table {self._place} broke while it was read: {_first_line(error)}",
+                "Mend the table, then run the partition again; nothing was written.",
+            ) from error
+        self._check_unchanged()
+
+    def _check_unchanged(self) -> None:
+        if self._stamps() != self._stamped:
+            raise SourceError(
+                f"The source table {self._place} was changed while it was read.",
+                "Run the partition again when nobody writes to the table; nothing was written.",
+            )
+
+    def _batches_of(self, part: Slice, first: int, ids: pl.Series) -> Iterator[Batch]:
+        rejected = [
+            Rejection.of(line.refused, self._place, first + line.number, line.original)
+            for line in part.bad
+        ]
+        rows, lines = part.rows, part.places + first
+        a_row = int(rows.estimated_size()) // max(rows.height, 1) + len(self._job.prompt or "") + 1
+        step = max(_BATCH_BYTES // a_row, 1)
+        for start in range(0, max(rows.height, 1), step):
+            some = slice(start, start + step)
+            yield self._batch(rows[some], lines[some], ids[some], rejected)
+            rejected = []
+
+    def _batch(
+        self,
+        rows: pl.DataFrame,
+        lines: pl.Series,
+        ids: pl.Series,
+        bad_lines: list[Rejection],
+    ) -> Batch:
+        bodies, refusals = self._bodies.of(rows, ids)
+        rejections = [
+            Rejection.of(refused, self._place, lines[place], _original(rows, place))
+            for place, refused in refusals.items()
+        ]
+        valid = bodies.is_not_null()
+        requests = pl.DataFrame({"custom_id": ids, "body": bodies, "line": lines}).select(
+            "custom_id",
+            "body",
+            "line",
+            endpoint=pl.lit(CHAT),
+            model=pl.lit(self._job.declared.model),
+            source=pl.lit(self._place),
+        )
+        kept = rows.filter(valid)
+        return Batch(
+            requests.filter(valid).select(REQUEST.names()).cast(REQUEST),
+            lambda place: _original(kept, place),
+            [*bad_lines, *rejections],
+        )
+
+    def _stamps(self) -> list[tuple[Path, int, int]]:
+        """Size and time of change of each file; none for Delta, which is read as of one version."""
+        if self._job.declared.source.table_format == "delta":
+            return []
+        files = [
+            file
+            for found in local_files(self._place)
+            for file in (sorted(found.rglob("*")) if found.is_dir() else [found])
+        ]
+        stats = [(file, file.stat()) for file in files]
+        return [(file, stat.st_size, stat.st_mtime_ns) for file, stat in stats]
+
+    def _named_columns(self) -> dict[str, set[str]]:
+        """The columns that the job names, by the place that names them."""
+        source, where = self._job.declared.source, self._job.folder / "defs.yaml"
+        named = {
+            f"{where}: source.id_column": source.id_column,
+            f"{where}: source.partition_column": source.partition_column,
         }
-    return frame
+        return {place: {name} for place, name in named.items() if name is not None} | {
+            str(self._job.prompt_path): set(self._prompt.columns)
+        }
+
+    def _check_columns(self, named: dict[str, set[str]], columns: list[str]) -> None:
+        for used_by, names in named.items():
+            for name in sorted(names - set(columns)):
+                near = difflib.get_close_matches(name, columns, n=1)
+                raise SourceError(
+                    f"{used_by} names the column {name!r}, which {self._place} does not have.",
+                    (f"Did you mean {near[0]!r}? " if near else "")
+                    + f"Its columns are: {', '.join(columns)}.",
+                )
+        if self._job.declared.source.make_ids and not self._prompt.columns:
+            raise SourceError(
+                f"{self._job.prompt_path} reads no column, so source.make_ids has nothing to make "
+                "the ids of.",
+                "Read a column in the prompt, or give source.id_column.",
+            )
 
 
-def _named_columns(job: Job) -> dict[str, set[str]]:
-    """The columns that a job names, by the place that names them."""
-    source, where = job.declared.source, job.folder / "defs.yaml"
-    return {
-        f"{where}: source.id_column": {source.id_column or ""},
-        f"{where}: source.partition_column": {source.partition_column}
-        if source.partition_column
-        else set(),
-        str(job.prompt_path): set(Prompt.compile(job.prompt or "", job.prompt_path).columns),
-    }
-
-
-def _scan(job: Job, place: str, storage_options: dict[str, str]) -> pl.LazyFrame:
-    match job.declared.source.table_format:
+def _open(job: Job, place: str, storage_options: dict[str, str]) -> Table:
+    source = job.declared.source
+    match source.table_format:
         case "parquet":
-            return pl.scan_parquet(place)
+            remote = "://" in place
+            return ScannedTable(
+                pl.scan_parquet(
+                    place,
+                    glob=remote or not Path(place).exists(),
+                    storage_options=storage_options if remote else None,
+                )
+            )
         case "csv":
-            # Text, all of it: an id like 007 or a column that is numeric at first stays as it is.
-            return pl.scan_csv(place, infer_schema=False)
+            return CsvTable(place, storage_options)
+        case "ndjson":
+            return NdjsonTable(place, storage_options)
         case "delta":
-            return pl.scan_delta(DeltaTable(place, storage_options=storage_options))
+            table = DeltaTable(place, version=source.version, storage_options=storage_options)
+            return ScannedTable(pl.scan_delta(table))
 
 
-def _key_of(job: Job, rows: pl.LazyFrame, column: str) -> pl.Expr:
-    """The Dagster partition key that a row belongs to, in the job's time zone."""
-    cadence = job.declared.partitions.cadence
-    value, dtype = pl.col(column), rows.collect_schema()[column]
-    if isinstance(dtype, pl.Datetime) and dtype.time_zone is not None:
-        value = value.dt.convert_time_zone(job.declared.timezone)
-        if cadence == "hourly":  # where summer time ends, Dagster names the second hour by offset
-            wall = value.dt.strftime("%Y-%m-%d-%H:00")
-            before = (value - pl.duration(hours=1)).dt.strftime("%Y-%m-%d-%H:00")
-            return pl.when(wall == before).then(wall + value.dt.strftime("%z")).otherwise(wall)
-    if isinstance(dtype, (pl.Date, pl.Datetime)):
-        match cadence:
-            case "hourly":
-                return value.dt.strftime("%Y-%m-%d-%H:00")
-            case "weekly":  # Dagster's weeks start on Sunday
-                sunday = value.dt.date() - pl.duration(days=value.dt.weekday() % 7)
-                return sunday.dt.strftime("%Y-%m-%d")
-            case "monthly":
-                return value.dt.strftime("%Y-%m-01")
-            case _:
-                return value.dt.strftime("%Y-%m-%d")
-    return value.cast(pl.String)
+def _original(rows: pl.DataFrame, place: int) -> bytes:
+    return next(rows_as_json(rows[place : place + 1]))
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
