@@ -108,6 +108,16 @@ def test_an_unknown_field_names_the_known_ones(
         (job(source={}), "source", ["table, requests"]),
         (job(source={**TABLE, **FILES}), "source", ["table, requests"]),
         (job(source={**FILES, "id_column": "id"}), "source", ["id_column", "belong to a table"]),
+        (job(source={**FILES, "make_ids": True}), "source", ["make_ids", "belong to a table"]),
+        (job(source={**FILES, "version": 3}), "source", ["version", "belong to a table"]),
+        (job(source={"table": "items"}), "source", ["make_ids: true"]),
+        (job(source={**TABLE, "make_ids": True}), "source", ["one of: id_column, make_ids"]),
+        (job(source={**TABLE, "version": -1}), "version", ["0"]),
+        (
+            job(source={**TABLE, "version": 3, "format": "csv"}),
+            "source",
+            ["version belongs to a Delta table", "csv"],
+        ),
         (
             job(source=BY_DAY, partitions={"cadence": "static", "keys": ["a", 5]}),
             "5",
@@ -319,6 +329,9 @@ def test_what_is_right_is_taken(declare: Declare) -> None:
         ("items.parquet", None, "parquet"),
         ("ITEMS.CSV", None, "csv"),
         ("s3://bucket/items.csv", None, "csv"),
+        ("in/*.csv.gz", None, "csv"),
+        ("items.ndjson", None, "ndjson"),
+        ("items.jsonl.gz", None, "ndjson"),
         ("items.csv", "delta", "delta"),
     ],
 )

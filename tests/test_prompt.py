@@ -158,3 +158,13 @@ def test_nulls_are_undefined_and_named(row: dict[str, Any], named: str) -> None:
 def test_only_null_is_null(value: object, text: str) -> None:
     """Values that are false in Python are values."""
     assert messages("[{{ a }}]", a=value) == [("user", f"[{text}]")]
+
+
+@pytest.mark.parametrize("name", ["range", "self", "dict", "namespace", "loop", "caller", "super"])
+def test_a_column_may_have_any_name(name: str) -> None:
+    """Jinja's own names are columns where a template has them."""
+    text = f"<!-- system -->\nBe brief.\n<!-- user -->\n{{{{ {name} }}}} {{{{ x }}}}"
+    assert Prompt.compile(text, PATH).columns == {name, "x"}
+    assert messages(text, **{name: "pan", "x": 1})[1] == ("user", "pan 1")
+    with pytest.raises(RowError, match=rf"'{name}' is undefined \(null in this row: {name}\)"):
+        Prompt.compile(text, PATH).messages({name: None, "x": 1})

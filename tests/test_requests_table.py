@@ -11,71 +11,29 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 import polars as pl
 import pytest
-from deltalake import write_deltalake
 from support import MODEL, Declare
+from support_table import by_day, contents, drain, open_source, over_table, store, take
 
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import SourceError
 from acdc_dagster.job import Job
 from acdc_dagster.lineage.partitions import partitions_of
-from acdc_dagster.requests.intake import Taken
+from acdc_dagster.requests.batch import REQUEST
 from acdc_dagster.requests.stage import take_in
-from acdc_dagster.requests.table import open_table, take_table
 from acdc_dagster.tables import Tables
 
 TablesOf = Callable[[Job], Tables]
 
 
-def over_table(
-    declare: Declare,
-    table: str = "items",
-    prompt: str = "{{ title }}",
-    *,
-    source: dict[str, str] | None = None,
-    **attributes: Any,
-) -> Job:
-    """A job over a table with an id column `id`."""
-    place = {"table": table, "id_column": "id", **(source or {})}
-    return declare("items", {"source": place, "model": MODEL, **attributes}, prompt_dot_md=prompt)
-
-
-def by_day(cadence: str, **declared: Any) -> dict[str, Any]:
-    """Declares partitions by the column `day`."""
-    return {
-        "source": {"partition_column": "day"},
-        "partitions": {"cadence": cadence, **declared},
-    }
-
-
-def store(place: Path, rows: pl.DataFrame) -> None:
-    """Write a table in the format that its name tells."""
-    match place.suffix:
-        case ".parquet":
-            rows.write_parquet(place)
-        case ".csv":
-            rows.write_csv(place)
-        case _:
-            write_deltalake(str(place), rows, mode="overwrite")
-
-
-def take(job: Job, rows: pl.DataFrame, deployment: Deployment, partition: str = "all") -> Taken:
-    """The intake of one partition of these rows."""
-    place = deployment.root / (job.declared.source.table or "")
-    store(place, rows)
-    return take_table(job, open_table(job, str(place), {}), str(place), partition)
-
-
-def contents(taken: Taken) -> dict[str, str]:
-    """What each request asks, by its id."""
-    return {
-        custom_id: json.loads(body)["messages"][-1]["content"]
-        for custom_id, body in taken.requests.select("custom_id", "body").iter_rows()
-    }
-
-
 @pytest.mark.parametrize(
     ("table", "format_"),
-    [("items", None), ("items.parquet", None), ("items.csv", None), ("items", "delta")],
+    [
+        ("items", None),
+        ("items.parquet", None),
+        ("items.csv", None),
+        ("items.ndjson", None),
+        ("items", "delta"),
+    ],
 )
 def test_formats(deployment: Deployment, declare: Declare, table: str, format_: str | None) -> None:
     """Every format gives the same requests; ids such as 007 stay text and apart from 7."""
@@ -92,8 +50,7 @@ def test_a_declared_format_wins_over_the_name(deployment: Deployment, declare: D
     """A CSV file of any name is read as what the job says it is."""
     (deployment.root / "items.txt").write_text("id,title\n1,Pan\n")
     job = over_table(declare, "items.txt", source={"format": "csv"})
-    place = str(deployment.root / "items.txt")
-    assert contents(take_table(job, open_table(job, place, {}), place, "all")) == {"1": "Pan"}
+    assert contents(drain(open_source(job, deployment))) == {"1": "Pan"}
 
 
 @pytest.mark.parametrize(
@@ -247,7 +204,7 @@ def test_an_unknown_column_stops_before_anything_is_written(
     assert not Path(deployment.tables_root).exists()
 
 
-@pytest.mark.parametrize("table", ["items", "items.parquet", "items.csv"])
+@pytest.mark.parametrize("table", ["items", "items.parquet", "items.csv", "items.ndjson"])
 @pytest.mark.parametrize("content", [None, b"", b"PAR1\xff\x00"], ids=["none", "empty", "broken"])
 def test_a_table_that_cannot_be_read(
     deployment: Deployment,
@@ -265,6 +222,123 @@ def test_a_table_that_cannot_be_read(
         take_in(job, deployment, tables(job), "all")
     assert str(place) in caught.value.problem
     assert caught.value.remedy
+
+
+def test_a_parquet_file_that_is_broken_anywhere(
+    deployment: Deployment, declare: Declare, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever polars makes of it, a panic too, the fault is one of the source."""
+    job = over_table(declare, "items.parquet")
+    place = deployment.root / "items.parquet"
+    store(place, pl.DataFrame({"id": list(map(str, range(20))), "title": "x"}))
+    whole = place.read_bytes()
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    faults: list[SourceError] = []
+    for at in range(footer, len(whole) - 8, 3):
+        place.write_bytes(whole[:at] + b"\x7f" + whole[at + 1 :])
+        try:
+            drain(open_source(job, deployment))
+        except SourceError as fault:
+            faults.append(fault)
+    assert len(faults) > 50
+    assert all(str(place) in fault.problem for fault in faults)
+    capfd.readouterr()  # polars writes its panics to stderr
+
+
+@pytest.mark.parametrize("table", ["items.parquet", "items.csv", "items.ndjson"])
+def test_a_table_that_changes_while_it_is_read(
+    deployment: Deployment, declare: Declare, table: str
+) -> None:
+    """Half old and half new is no table; the next source reads it as it is then."""
+    job, place = over_table(declare, table), deployment.root / table
+    store(place, pl.DataFrame({"id": ["a", "b"], "title": "x"}))
+    source = open_source(job, deployment)
+    assert drain(source).input_rows == 2
+    store(place, pl.DataFrame({"id": ["a", "b", "c"], "title": "x"}))
+    with pytest.raises(SourceError, match="was changed"):
+        drain(source)
+    assert drain(open_source(job, deployment)).input_rows == 3
+
+
+def test_a_delta_table_is_read_as_of_one_version(deployment: Deployment, declare: Declare) -> None:
+    """Of the newest when the source was opened, or of the one that is declared."""
+    job, place = over_table(declare), deployment.root / "items"
+    store(place, pl.DataFrame({"id": ["a"], "title": ["old"]}))
+    source = open_source(job, deployment)
+    store(place, pl.DataFrame({"id": ["a", "b"], "title": ["new", "new"]}))
+    assert contents(drain(source)) == {"a": "old"}
+    assert contents(drain(open_source(job, deployment))) == {"a": "new", "b": "new"}
+    pinned = over_table(declare, source={"version": 0})
+    assert contents(drain(open_source(pinned, deployment))) == {"a": "old"}
+    with pytest.raises(SourceError, match="7") as caught:
+        open_source(over_table(declare, source={"version": 7}), deployment)
+    assert "source.version" in caught.value.remedy
+
+
+def test_a_delta_table_whose_files_are_gone(deployment: Deployment, declare: Declare) -> None:
+    """A fault while the rows are read names the table."""
+    place = deployment.root / "items"
+    store(place, pl.DataFrame({"id": ["a"], "title": ["x"]}))
+    source = open_source(over_table(declare), deployment)
+    for file in place.glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(SourceError, match="broke while it was read") as caught:
+        drain(source)
+    assert str(place) in caught.value.problem
+
+
+@pytest.mark.parametrize("table", ["in/*.parquet", "in"])
+def test_several_parquet_files(deployment: Deployment, declare: Declare, table: str) -> None:
+    """A glob or a folder is one table, its files in the order of their names."""
+    (deployment.root / "in").mkdir()
+    for name in ("b", "a"):
+        rows = pl.DataFrame({"id": [name], "title": ["x"]})
+        store(deployment.root / "in" / f"{name}.parquet", rows)
+    job = over_table(declare, table, source={"format": "parquet"})
+    taken = drain(open_source(job, deployment))
+    assert taken.requests.select("custom_id", "line").rows() == [("a", 1), ("b", 2)]
+
+
+@pytest.mark.parametrize("prompt", ["{{ title }}", "{{ title | upper }}"])
+def test_batches_are_bounded_and_in_order(
+    deployment: Deployment, declare: Declare, prompt: str
+) -> None:
+    """However many rows there are, and however long; a row of a batch can be asked for."""
+    job = over_table(declare, "items.parquet", prompt)
+    count = 40_000
+    rows = pl.DataFrame({"id": range(count), "title": "x"})
+    store(deployment.root / "items.parquet", rows)
+    batches = list(open_source(job, deployment).batches())
+    assert max(batch.requests.height for batch in batches) <= 16_384
+    assert [line for batch in batches for line in batch.requests["line"]] == [*range(1, count + 1)]
+    assert all(batch.requests.schema == REQUEST for batch in batches)
+    assert json.loads(batches[1].original(3)) == {
+        "id": int(batches[1].requests["custom_id"][3]),
+        "title": "x",
+    }
+    store(deployment.root / "items.parquet", rows[:100].with_columns(title=pl.lit("x" * 2**20)))
+    batches = list(open_source(job, deployment).batches())
+    sizes = [int(batch.requests["body"].str.len_bytes().sum()) for batch in batches]
+    assert max(sizes) <= 66 * 2**20
+    assert sum(sizes) > 100 * 2**20
+
+
+@pytest.mark.parametrize("prompt", ["{{ a }} {{ b }}", "{{ a }} {{ b }}{% if a %}{% endif %}"])
+def test_a_rejection_is_the_same_however_bodies_are_made(
+    deployment: Deployment, declare: Declare, prompt: str
+) -> None:
+    """Of columns or row by row: line, code, message and the row as it stands."""
+    job = over_table(declare, prompt=prompt)
+    rows = {"id": ["1", None, "3", "\x1f"], "a": ["x", "x", None, "x"], "b": [None, 1, 2, 3]}
+    taken = take(job, pl.DataFrame(rows), deployment)
+    assert taken.requests.height == 0
+    assert [(r.line, r.custom_id, r.code, r.message) for r in taken.rejections] == [
+        (1, "1", "null_or_bad_field", "The prompt fails: 'b' is undefined (null in this row: b)"),
+        (2, None, "missing_required_parameter", "custom_id is missing."),
+        (3, "3", "null_or_bad_field", "The prompt fails: 'a' is undefined (null in this row: a)"),
+        (4, "\x1f", "invalid_custom_id", "custom_id is empty or blank."),
+    ]
+    assert taken.rejections[0].original == b'{"a":"x","b":null,"id":"1"}'
 
 
 DAYS = [date(2024, 3, 1), date(2024, 3, 2)]
@@ -322,27 +396,37 @@ def by_window(job: Job, moments: list[datetime]) -> dict[str, list[datetime]]:
     ],
 )
 def test_every_moment_is_in_the_partition_of_its_time(
-    declare: Declare, timezone: str, cadence: str, first: datetime, step: timedelta, count: int
+    deployment: Deployment,
+    declare: Declare,
+    timezone: str,
+    cadence: str,
+    first: datetime,
+    step: timedelta,
+    count: int,
 ) -> None:
     """A row with a moment is taken by the partition whose time window holds it, and no other.
 
     Summer time begins in Berlin within the time that is looked at.
     """
     at = [first + number * step for number in range(count)]
-    rows = pl.LazyFrame({"id": [moment.isoformat() for moment in at], "title": "x", "day": at})
+    rows = pl.DataFrame({"id": [moment.isoformat() for moment in at], "title": "x", "day": at})
+    store(deployment.root / "items", rows)
     job = over_table(
         declare, **by_day(cadence, start="2024-02-01", end="2024-06-01"), timezone=timezone
     )
     expected = by_window(job, at)
     assert sum(map(len, expected.values())) == count
-    taken = {key: list(contents(take_table(job, rows, "items", key))) for key in expected}
+    taken = {key: list(contents(drain(open_source(job, deployment, key)))) for key in expected}
     assert taken == {key: [m.isoformat() for m in inside] for key, inside in expected.items()}
 
 
-def test_an_hour_that_comes_twice_has_two_partitions(declare: Declare) -> None:
+def test_an_hour_that_comes_twice_has_two_partitions(
+    deployment: Deployment, declare: Declare
+) -> None:
     """Where summer time ends, the two hours of one name are told apart as Dagster does it."""
     at = [datetime(2024, 10, 27, hour, 30, tzinfo=UTC) for hour in range(3)]
-    rows = pl.LazyFrame({"id": [moment.isoformat() for moment in at], "title": "x", "day": at})
+    rows = pl.DataFrame({"id": [moment.isoformat() for moment in at], "title": "x", "day": at})
+    store(deployment.root / "items", rows)
     job = over_table(
         declare,
         **by_day("hourly", start="2024-10-26", end="2024-10-28"),
@@ -351,7 +435,7 @@ def test_an_hour_that_comes_twice_has_two_partitions(declare: Declare) -> None:
     expected = by_window(job, at)
     assert len(expected) == 3
     for key, (moment,) in expected.items():
-        taken = take_table(job, rows, "items", key)
+        taken = drain(open_source(job, deployment, key))
         assert list(contents(taken)) == [moment.isoformat()], key
 
 

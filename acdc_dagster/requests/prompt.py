@@ -8,7 +8,8 @@
 
 A file without such lines is one user message. A column that is null in a row is undefined in its
 template: `{{ colour | default("unknown") }}` says what to write, and a bare `{{ colour }}` rejects
-the row.
+the row. Every name in a template is a column; only `range(…)` is Jinja's, unless a column is called
+so.
 """
 
 import re
@@ -17,13 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from jinja2 import StrictUndefined, TemplateSyntaxError, meta
+from jinja2 import StrictUndefined, TemplateSyntaxError, meta, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from acdc_dagster.errors import DeclarationError
 
 _ROLE_LINE = re.compile(r"^<!--[ \t]*(\w+)[ \t]*-->[ \t]*$", re.MULTILINE)
 _ROLES = ("system", "user", "assistant")
+_SELF = "column__self"  # Jinja keeps `self` to itself, so that column has this name in templates
 
 
 class RowError(Exception):
@@ -36,9 +38,11 @@ class Prompt:
 
     Attributes:
         columns: The columns that the templates read.
+        templates: Role and syntax tree of each message.
     """
 
     columns: frozenset[str]
+    templates: tuple[tuple[str, nodes.Template], ...]
     _messages: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...]
 
     @staticmethod
@@ -55,18 +59,24 @@ class Prompt:
         for name in names.keys() - {"range"}:
             del names[name]
         columns: set[str] = set()
+        templates: list[tuple[str, nodes.Template]] = []
         messages: list[tuple[str, Callable[[Mapping[str, Any]], str]]] = []
         for role, template, line in _cut(text, path):
             try:
+                templates.append((role, jinja.parse(template)))
                 tree = jinja.parse(template)
+                if _reads_range(tree):
+                    names.pop("range", None)
+                for name in tree.find_all(nodes.Name):
+                    name.name = _SELF if name.name == "self" else name.name
                 read = meta.find_undeclared_variables(tree)
-                compiled = jinja.from_string(template)
+                compiled = jinja.from_string(tree)
             except TemplateSyntaxError as error:
                 raise DeclarationError(
                     f"{path}:{line + error.lineno - 1}: {error.message}",
                     "Correct the template; {% raw %} … {% endraw %} keeps braces as they are.",
                 ) from error
-            columns |= read
+            columns |= {"self" if name == _SELF else name for name in read}
             if read:
                 messages.append((role, compiled.render))
             else:
@@ -77,7 +87,7 @@ class Prompt:
                         f"{path}:{line}: the {role} message cannot be rendered: {error}",
                         "Correct the template.",
                     ) from error
-        return Prompt(frozenset(columns), tuple(messages))
+        return Prompt(frozenset(columns), tuple(templates), tuple(messages))
 
     def messages(self, row: Mapping[str, Any]) -> list[dict[str, str]]:
         """The chat messages for one row.
@@ -86,16 +96,25 @@ class Prompt:
             RowError: A column without a default is null, or the template failed on this row.
         """
         given = {name: row[name] for name in self.columns if row[name] is not None}
+        values = given | {_SELF: given["self"]} if "self" in given else given
         try:
             return [
-                {"role": role, "content": render(given).strip()} for role, render in self._messages
+                {"role": role, "content": render(values).strip()} for role, render in self._messages
             ]
         except Exception as error:  # a template can raise anything; it is this row's fault alone
             nulls = sorted(self.columns - given.keys())
-            reason = str(error)
+            reason = str(error).replace(_SELF, "self")
             if nulls:
                 reason += f" (null in this row: {', '.join(nulls)})"
             raise RowError(reason) from error
+
+
+def _reads_range(tree: nodes.Template) -> bool:
+    """Whether the template has the name `range` other than to call it."""
+    called = {id(call.node) for call in tree.find_all(nodes.Call)}
+    return any(
+        name.name == "range" and id(name) not in called for name in tree.find_all(nodes.Name)
+    )
 
 
 def _constant(text: str) -> Callable[[Mapping[str, Any]], str]:

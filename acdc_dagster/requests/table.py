@@ -1,3 +1,219 @@
+"""A table and a prompt as a source: each row becomes one chat request."""
+
+import difflib
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from polars.exceptions import PanicException, PolarsError
+
+from acdc_dagster.errors import SourceError
+from acdc_dagster.job import Job
+from acdc_dagster.requests.batch import REQUEST, Batch
+from acdc_dagster.requests.bodies import Bodies
+from acdc_dagster.requests.body import CHAT
+from acdc_dagster.requests.csv_table import CsvTable
+from acdc_dagster.requests.lines import local_files
+from acdc_dagster.requests.membership import Membership
+from acdc_dagster.requests.ndjson_table import NdjsonTable
+from acdc_dagster.requests.prompt import Prompt
+from acdc_dagster.requests.rejected import Rejection
+from acdc_dagster.requests.row_ids import RowIds
+from acdc_dagster.requests.slices import ScannedTable, Slice, Table, as_text, rows_as_json
+
+# What a broken table raises; the Rust side may also panic, which is no Exception.
+_BROKEN = (PolarsError, PanicException, DeltaError, OSError, EOFError)
+_BATCH_BYTES = 64 * 2**20
+
+
 class TableSource:
-    def __init__(self,*a): ...
-    def batches(self): ...
+    """One partition of a job's source table; rows are numbered from 1 within it.
+
+    Args:
+        job: A job whose source is a table.
+        place: The table's resolved path, glob or URI.
+        storage_options: For delta-rs, and for polars where `place` is a URI.
+        partition: The partition key.
+
+    Attributes:
+        warnings: What is allowed but worth knowing, once `batches` has come to its end.
+
+    Raises:
+        SourceError: The table cannot be opened, or lacks a column that the job names.
+    """
+
+    def __init__(
+        self, job: Job, place: str, storage_options: dict[str, str], partition: str
+    ) -> None:
+        self.warnings: list[str] = []
+        self._job = job
+        self._place = place
+        self._partition = partition
+        self._prompt = Prompt.compile(job.prompt or "", job.prompt_path)
+        self._bodies = Bodies(job, self._prompt)
+        source = job.declared.source
+        self._id_column = source.id_column
+        named = self._named_columns()
+        try:
+            self._stamped = self._stamps()
+            self._table = _open(job, place, storage_options)
+            columns = self._table.columns(set[str]().union(*named.values()))
+        except _BROKEN as error:
+            raise SourceError(
+                f"The source table {place} cannot be read as {source.table_format}: "
+                f"{_first_line(error)}",
+                "Correct source.table (and source.format or source.version) in the job's "
+                "defs.yaml, or make the table.",
+            ) from error
+        self._check_columns(named, columns)
+
+    def batches(self) -> Iterator[Batch]:
+        """As `batch.Source` has it; about 16,384 rows or 64 MB of bodies at a time.
+
+        Raises:
+            SourceError: The table broke or was changed while it was read.
+        """
+        self.warnings.clear()
+        column = self._job.declared.source.partition_column
+        membership = None if column is None else Membership(self._job, column, self._partition)
+        ids = RowIds(sorted(self._prompt.columns))
+        first = 1
+        for part in self._slices(membership):
+            named = as_text(part.rows[self._id_column]) if self._id_column else ids.of(part.rows)
+            yield from self._batches_of(part, first, named)
+            first += part.height
+        if membership is not None:
+            self.warnings += membership.warnings(self._place)
+
+    def _slices(self, membership: Membership | None) -> Iterator[Slice]:
+        wanted = set(self._prompt.columns)
+        if self._id_column is not None:
+            wanted.add(self._id_column)
+        self._check_unchanged()
+        try:
+            yield from self._table.slices(sorted(wanted), membership)
+        except _BROKEN as error:
+            self._check_unchanged()
+            raise SourceError(
+                f"The source table {self._place} broke while it was read: {_first_line(error)}",
+                "Mend the table, then run the partition again; nothing was written.",
+            ) from error
+        self._check_unchanged()
+
+    def _check_unchanged(self) -> None:
+        if self._stamps() != self._stamped:
+            raise SourceError(
+                f"The source table {self._place} was changed while it was read.",
+                "Run the partition again when nobody writes to the table; nothing was written.",
+            )
+
+    def _batches_of(self, part: Slice, first: int, ids: pl.Series) -> Iterator[Batch]:
+        rejected = [
+            Rejection.of(line.refused, self._place, first + line.number, line.original)
+            for line in part.bad
+        ]
+        rows, lines = part.rows, part.places + first
+        a_row = int(rows.estimated_size()) // max(rows.height, 1) + len(self._job.prompt or "") + 1
+        step = max(_BATCH_BYTES // a_row, 1)
+        for start in range(0, max(rows.height, 1), step):
+            some = slice(start, start + step)
+            yield self._batch(rows[some], lines[some], ids[some], rejected)
+            rejected = []
+
+    def _batch(
+        self,
+        rows: pl.DataFrame,
+        lines: pl.Series,
+        ids: pl.Series,
+        bad_lines: list[Rejection],
+    ) -> Batch:
+        bodies, refusals = self._bodies.of(rows, ids)
+        rejections = [
+            Rejection.of(refused, self._place, lines[place], _original(rows, place))
+            for place, refused in refusals.items()
+        ]
+        valid = bodies.is_not_null()
+        requests = pl.DataFrame({"custom_id": ids, "body": bodies, "line": lines}).select(
+            "custom_id",
+            "body",
+            "line",
+            endpoint=pl.lit(CHAT),
+            model=pl.lit(self._job.declared.model),
+            source=pl.lit(self._place),
+        )
+        kept = rows.filter(valid)
+        return Batch(
+            requests.filter(valid).select(REQUEST.names()).cast(REQUEST),
+            lambda place: _original(kept, place),
+            [*bad_lines, *rejections],
+        )
+
+    def _stamps(self) -> list[tuple[Path, int, int]]:
+        """Size and time of change of each file; none for Delta, which is read as of one version."""
+        if self._job.declared.source.table_format == "delta":
+            return []
+        files = [
+            file
+            for found in local_files(self._place)
+            for file in (sorted(found.rglob("*")) if found.is_dir() else [found])
+        ]
+        stats = [(file, file.stat()) for file in files]
+        return [(file, stat.st_size, stat.st_mtime_ns) for file, stat in stats]
+
+    def _named_columns(self) -> dict[str, set[str]]:
+        """The columns that the job names, by the place that names them."""
+        source, where = self._job.declared.source, self._job.folder / "defs.yaml"
+        named = {
+            f"{where}: source.id_column": source.id_column,
+            f"{where}: source.partition_column": source.partition_column,
+        }
+        return {place: {name} for place, name in named.items() if name is not None} | {
+            str(self._job.prompt_path): set(self._prompt.columns)
+        }
+
+    def _check_columns(self, named: dict[str, set[str]], columns: list[str]) -> None:
+        for used_by, names in named.items():
+            for name in sorted(names - set(columns)):
+                near = difflib.get_close_matches(name, columns, n=1)
+                raise SourceError(
+                    f"{used_by} names the column {name!r}, which {self._place} does not have.",
+                    (f"Did you mean {near[0]!r}? " if near else "")
+                    + f"Its columns are: {', '.join(columns)}.",
+                )
+        if self._job.declared.source.make_ids and not self._prompt.columns:
+            raise SourceError(
+                f"{self._job.prompt_path} reads no column, so source.make_ids has nothing to make "
+                "the ids of.",
+                "Read a column in the prompt, or give source.id_column.",
+            )
+
+
+def _open(job: Job, place: str, storage_options: dict[str, str]) -> Table:
+    source = job.declared.source
+    match source.table_format:
+        case "parquet":
+            remote = "://" in place
+            return ScannedTable(
+                pl.scan_parquet(
+                    place,
+                    glob=remote or not Path(place).exists(),
+                    storage_options=storage_options if remote else None,
+                )
+            )
+        case "csv":
+            return CsvTable(place, storage_options)
+        case "ndjson":
+            return NdjsonTable(place, storage_options)
+        case "delta":
+            table = DeltaTable(place, version=source.version, storage_options=storage_options)
+            return ScannedTable(pl.scan_delta(table))
+
+
+def _original(rows: pl.DataFrame, place: int) -> bytes:
+    return next(rows_as_json(rows[place : place + 1]))
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

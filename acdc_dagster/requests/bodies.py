@@ -1,0 +1,77 @@
+"""The request bodies that a job makes of the rows of its table."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import polars as pl
+
+from acdc_dagster.job import Job
+from acdc_dagster.requests.body import CHAT, Refused, check_custom_id, parse_body
+from acdc_dagster.requests.columnar import WHITESPACE, ColumnarBodies
+from acdc_dagster.requests.prompt import Prompt, RowError
+
+
+class Bodies:
+    """Makes the bodies of chat requests: of whole columns where it can, else row by row."""
+
+    def __init__(self, job: Job, prompt: Prompt) -> None:
+        self._prompt = prompt
+        self._frame = _frame(job)
+        self._columnar = ColumnarBodies.compile(prompt, self._frame)
+
+    def of(self, rows: pl.DataFrame, ids: pl.Series) -> tuple[pl.Series, dict[int, Refused]]:
+        """The JSON of each row's body, null where there is none; and why, by the row's place.
+
+        Args:
+            rows: With the columns that the prompt reads.
+            ids: Their custom_ids as text, or null.
+        """
+        bodies = self._of_columns(rows, ids)
+        left = bodies.is_null().arg_true()
+        made: list[str | None] = []
+        refusals: dict[int, Refused] = {}
+        for place, row in zip(left, rows[left].iter_rows(named=True), strict=True):
+            try:
+                made.append(self._of_row(ids[place], row))
+            except Refused as refused:
+                made.append(None)
+                refusals[place] = refused
+        if len(refusals) < len(made):
+            bodies = bodies.scatter(left, pl.Series(made, dtype=pl.String))
+        return bodies, refusals
+
+    def _of_columns(self, rows: pl.DataFrame, ids: pl.Series) -> pl.Series:
+        """The bodies of rows that are plainly valid; null for the rest."""
+        if self._columnar is None or not self._columnar.fits(rows.schema):
+            return pl.Series([None], dtype=pl.String).new_from_index(0, rows.height)
+        # An expression of literals alone has height 1, so it stands beside a column.
+        return rows.select(
+            pl.when(
+                pl.lit(ids.str.strip_chars(WHITESPACE)) != "",
+                *(pl.col(name).is_not_null() for name in self._columnar.required),
+            )
+            .then(self._columnar.body)
+            .alias("body")
+        )["body"]
+
+    def _of_row(self, custom_id: str | None, row: Mapping[str, Any]) -> str:
+        custom_id = check_custom_id(custom_id)
+        try:
+            messages = self._prompt.messages(row)
+        except RowError as error:
+            raise Refused("null_or_bad_field", f"The prompt fails: {error}", custom_id) from None
+        body = msgspec.json.encode({**self._frame, "messages": messages}).decode()
+        parse_body(CHAT, body)
+        return body
+
+
+def _frame(job: Job) -> dict[str, Any]:
+    """What the bodies of all rows have in common."""
+    frame: dict[str, Any] = {"model": job.declared.model, **job.declared.sampling.as_body()}
+    if job.answer_schema is not None:
+        frame["response_format"] = {
+            "type": "json_schema",
+            "json_schema": {"name": "answer", "schema": job.answer_schema, "strict": True},
+        }
+    return frame

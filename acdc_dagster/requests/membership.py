@@ -1,0 +1,90 @@
+"""Which partition a row of a table belongs to, and how many rows belong to none."""
+
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from acdc_dagster.job import Job
+
+_SHOWN = 3
+
+
+@dataclass
+class Membership:
+    """The rows of one partition, told by a column; it counts what it leaves out.
+
+    Attributes:
+        column: The column compared with the partition key.
+        key: The Dagster partition key.
+        nulls: Rows seen without a value in the column: no partition has them.
+        members: Rows seen of this partition.
+        others: Some keys seen of other partitions.
+    """
+
+    job: Job
+    column: str
+    key: str
+    nulls: int = 0
+    members: int = 0
+    others: set[str] = field(default_factory=set[str])
+
+    def key_of(self, dtype: pl.DataType) -> pl.Expr:
+        """The Dagster partition key that a row belongs to, in the job's time zone."""
+        cadence = self.job.declared.partitions.cadence
+        value = pl.col(self.column)
+        if isinstance(dtype, pl.Datetime) and dtype.time_zone is not None:
+            value = value.dt.convert_time_zone(self.job.declared.timezone)
+            if cadence == "hourly":  # where summer time ends, Dagster names the second by offset
+                wall = value.dt.strftime("%Y-%m-%d-%H:00")
+                before = (value - pl.duration(hours=1)).dt.strftime("%Y-%m-%d-%H:00")
+                return pl.when(wall == before).then(wall + value.dt.strftime("%z")).otherwise(wall)
+        if isinstance(dtype, (pl.Date, pl.Datetime)):
+            match cadence:
+                case "hourly":
+                    return value.dt.strftime("%Y-%m-%d-%H:00")
+                case "weekly":  # Dagster's weeks start on Sunday
+                    sunday = value.dt.date() - pl.duration(days=value.dt.weekday() % 7)
+                    return sunday.dt.strftime("%Y-%m-%d")
+                case "monthly":
+                    return value.dt.strftime("%Y-%m-01")
+                case _:
+                    return value.dt.strftime("%Y-%m-%d")
+        return value.cast(pl.String)
+
+    def scan(self, rows: pl.LazyFrame) -> pl.LazyFrame:
+        """The members among the rows of a scan, which may skip what it need not read."""
+        return rows.filter(self.key_of(rows.collect_schema()[self.column]) == self.key)
+
+    def tally(self, rows: pl.LazyFrame, members: int) -> None:
+        """Count what `scan` left out; `members` is how many rows it gave."""
+        self.members = members
+        absent = rows.filter(pl.col(self.column).is_null()).select(pl.len())
+        self.nulls = absent.collect().item()
+        if members == 0:
+            key = self.key_of(rows.collect_schema()[self.column])
+            self.others = set(rows.select(key=key).drop_nulls().head(1000).collect()["key"])
+
+    def keep(self, keys: pl.Series) -> pl.Series:
+        """Which of some rows are members, by their keys as text; counts them and the others."""
+        member = keys.eq(self.key).fill_null(value=False)
+        self.nulls += keys.null_count()
+        self.members += int(member.sum())
+        if len(self.others) < _SHOWN:
+            self.others.update(keys.filter(~member).drop_nulls().head(1000))
+        return member
+
+    def warnings(self, place: str) -> list[str]:
+        """What a user should know of the rows left out."""
+        told: list[str] = []
+        if self.nulls:
+            told.append(
+                f"{self.nulls} row(s) of {place} have no value in the partition column "
+                f"{self.column!r}: they belong to no partition and no run takes them."
+            )
+        if not self.members and self.others:
+            some = ", ".join(map(repr, sorted(self.others)[:_SHOWN]))
+            told.append(
+                f"No row of {place} is in the partition {self.key!r}; the column {self.column!r} "
+                f"says, for example, {some}."
+            )
+        return told

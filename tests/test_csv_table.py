@@ -1,0 +1,170 @@
+"""CSV files as a table: what a record is, and that a bad line costs no other row."""
+
+import gzip
+
+import pytest
+from support import Declare
+from support_table import contents, drain, open_source, over_table
+
+from acdc_dagster.deployment import Deployment
+from acdc_dagster.errors import SourceError
+
+
+def bad_lines(
+    deployment: Deployment, declare: Declare, content: bytes
+) -> tuple[dict[str, str], list[tuple[int, str, bytes]]]:
+    """The requests of a file, and of each rejection: line, the message's beginning, original."""
+    (deployment.root / "items.csv").write_bytes(content)
+    taken = drain(open_source(over_table(declare, "items.csv"), deployment))
+    assert taken.input_rows == taken.requests.height + len(taken.rejections)
+    lines = sorted([*taken.requests["line"], *(r.line for r in taken.rejections)])
+    assert lines == list(range(1, taken.input_rows + 1))
+    assert {r.code for r in taken.rejections} <= {"invalid_csv_line"}
+    told = [(r.line, r.message.split(" of ")[0], r.original) for r in taken.rejections]
+    return contents(taken), sorted(told)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"2,x,y",
+        b"2",
+        b'2,"x,y"z',
+        b'2,5" pan',
+        b'2,5" by 6" pan',
+        b'2,"never closed',
+        b"2,\xff\xfe",
+        b'2,"a\xff"',
+    ],
+    ids=["long", "short", "after a quote", "a quote", "two quotes", "open", "utf8", "quoted utf8"],
+)
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"], ids=["LF", "CRLF"])
+def test_a_bad_line_is_rejected_alone(
+    deployment: Deployment, declare: Declare, bad: bytes, end: bytes
+) -> None:
+    """It is told with its line in the file and kept as it stands; its neighbours run."""
+    lines = [b"id,title", b'1,"Pan, ""new"""', bad, b"3,Pot", b'4,"Lid"', b""]
+    asked, told = bad_lines(deployment, declare, end.join(lines))
+    assert asked == {"1": 'Pan, "new"', "3": "Pot", "4": "Lid"}
+    assert told == [(2, "Line 3", bad)]
+
+
+def test_many_bad_lines(deployment: Deployment, declare: Declare) -> None:
+    """Bad lines beside each other and at both ends of the rows."""
+    content = b'id,title\n"\n1,Pan\n2,a"b\n\xff\n3\n4,"two\nlines"\n5,x,y\n6,"'
+    asked, told = bad_lines(deployment, declare, content)
+    assert asked == {"1": "Pan", "4": "two\nlines"}
+    assert [line for line, _, _ in told] == [1, 3, 4, 5, 7, 8]
+    assert [message for _, message, _ in told] == [f"Line {n}" for n in (2, 4, 5, 6, 9, 10)]
+
+
+def test_blank_lines_are_no_rows(deployment: Deployment, declare: Declare) -> None:
+    """They are neither rows nor rejected, but a blank line in a quoted field is text."""
+    content = b'\n\nid,title\n\n1,Pan\n  \n\r\n2,"Pot\n\nLid"\n\n'
+    assert bad_lines(deployment, declare, content) == ({"1": "Pan", "2": "Pot\n\nLid"}, [])
+
+
+def test_records_across_blocks(deployment: Deployment, declare: Declare) -> None:
+    """A record of several lines is whole wherever the blocks of lines end."""
+    count = 20_000
+    records = [b'%d,"first ""%d""\n,\nthird"\n' % (number, number) for number in range(count)]
+    asked, told = bad_lines(deployment, declare, b"id,title\n" + b"".join(records))
+    assert told == []
+    assert asked == {str(n): f'first "{n}"\n,\nthird' for n in range(count)}
+
+
+def test_a_quote_that_is_never_closed_swallows_no_rows(
+    deployment: Deployment, declare: Declare
+) -> None:
+    """However many lines follow, and wherever the next quote is."""
+    count = 20_000
+    rows = b"".join(b"%d,Pan %d\n" % (number, number) for number in range(count))
+    content = b'id,title\nx,"open\n' + rows + b'y,"closed"\n'
+    asked, told = bad_lines(deployment, declare, content)
+    assert told == [(1, "Line 2", b'x,"open')]
+    assert len(asked) == count + 1
+
+
+def test_bad_utf8_late_in_a_long_file(deployment: Deployment, declare: Declare) -> None:
+    """Rows before it are taken once, rows after it too."""
+    count = 40_000
+    lines = [b"%d,Pan" % number for number in range(count)]
+    lines[30_000] = b"30000,P\xe4n"
+    asked, told = bad_lines(deployment, declare, b"\n".join([b"id,title", *lines]))
+    assert told == [(30_001, "Line 30002", b"30000,P\xe4n")]
+    assert list(asked) == [str(number) for number in range(count) if number != 30_000]
+
+
+def test_nothing_and_empty(deployment: Deployment, declare: Declare) -> None:
+    """A field without text is null; one that is empty in quotes is empty text."""
+    (deployment.root / "items.csv").write_text('id,title\n1,\n2,""\n,Pot\n')
+    taken = drain(open_source(over_table(declare, "items.csv"), deployment))
+    assert contents(taken) == {"2": ""}
+    assert [(r.line, r.code) for r in taken.rejections] == [
+        (1, "null_or_bad_field"),
+        (3, "missing_required_parameter"),
+    ]
+
+
+@pytest.mark.parametrize("bom", [b"", b"\xef\xbb\xbf"], ids=["plain", "byte order mark"])
+@pytest.mark.parametrize("late", [b"", b"3,\xff\n"], ids=["utf8", "bad utf8"])
+def test_packed_files_and_byte_order_marks(
+    deployment: Deployment, declare: Declare, bom: bytes, late: bytes
+) -> None:
+    """A file may be packed with gzip and begin with a byte order mark; a field may too."""
+    content = bom + b"id,title\n\xef\xbb\xbf1,Pan\n" + late
+    (deployment.root / "items.csv.gz").write_bytes(gzip.compress(content))
+    taken = drain(open_source(over_table(declare, "items.csv.gz"), deployment))
+    assert contents(taken) == {"\ufeff1": "Pan"}
+    assert len(taken.rejections) == bool(late)
+
+
+def test_a_glob_has_a_header_a_file(deployment: Deployment, declare: Declare) -> None:
+    """Files are read in the order of their names, each by its own header."""
+    (deployment.root / "b.csv").write_text("title,more,id\nPot,x,2\nbad\n")
+    (deployment.root / "a.csv").write_text("id,title\n1,Pan\n")
+    job = over_table(declare, "*.csv")
+    taken = drain(open_source(job, deployment))
+    assert contents(taken) == {"1": "Pan", "2": "Pot"}
+    assert taken.requests["line"].to_list() == [1, 2]
+    (rejection,) = taken.rejections
+    assert rejection.line == 3
+    assert f"Line 3 of {deployment.root / 'b.csv'} has 1 field(s)" in rejection.message
+
+
+def test_a_file_of_a_glob_without_a_column(deployment: Deployment, declare: Declare) -> None:
+    """It is named."""
+    (deployment.root / "a.csv").write_text("id,title\n1,Pan\n")
+    (deployment.root / "b.csv").write_text("id,titel\n2,Pot\n")
+    source = open_source(over_table(declare, "*.csv"), deployment)
+    with pytest.raises(SourceError, match=r"b\.csv has no column 'title'"):
+        drain(source)
+
+
+def test_a_name_is_itself_before_it_is_a_pattern(deployment: Deployment, declare: Declare) -> None:
+    """Brackets in a file's name are part of it."""
+    (deployment.root / "items[1].csv").write_text("id,title\n1,Pan\n")
+    (deployment.root / "items1.csv").write_text("id,title\n2,Pot\n")
+    assert contents(drain(open_source(over_table(declare, "items[1].csv"), deployment))) == {
+        "1": "Pan"
+    }
+
+
+@pytest.mark.parametrize("content", [b"\xffid,title\n1,x\n", b'id,"title\n1,x\n', b"\n\n"])
+def test_a_header_that_is_none(deployment: Deployment, declare: Declare, content: bytes) -> None:
+    """The first line must name the columns."""
+    (deployment.root / "items.csv").write_bytes(content)
+    with pytest.raises(SourceError, match="header"):
+        open_source(over_table(declare, "items.csv"), deployment)
+
+
+def test_a_bad_line_is_in_every_partition(deployment: Deployment, declare: Declare) -> None:
+    """Nobody can tell whose it is; it has a number among the rows of each."""
+    (deployment.root / "items.csv").write_text("id,title,day\n1,a,mon\n2,b,tue\nbad\n3,c,mon\n")
+    partitions = {"cadence": "static", "keys": ["mon", "tue"]}
+    source = {"partition_column": "day"}
+    job = over_table(declare, "items.csv", source=source, partitions=partitions)
+    for day, lines, bad in (("mon", [1, 3], 2), ("tue", [1], 2)):
+        taken = drain(open_source(job, deployment, day))
+        assert taken.requests["line"].to_list() == lines
+        assert [r.line for r in taken.rejections] == [bad]
