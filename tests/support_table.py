@@ -1,18 +1,15 @@
 """What tests of tables as a source share: jobs over a table, and the source read to its end."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 from deltalake import write_deltalake
-from support import MODEL, Declare
+from support import MODEL, Declare, Taken, take_source
 
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.job import Job
-from acdc_dagster.requests.batch import REQUEST
-from acdc_dagster.requests.rejected import Rejection
 from acdc_dagster.requests.table import TableSource
 
 
@@ -51,25 +48,9 @@ def store(place: Path, rows: pl.DataFrame) -> None:
             write_deltalake(str(place), rows, mode="overwrite")
 
 
-@dataclass(frozen=True)
-class Taken:
-    """All batches of a source, one after the other."""
-
-    input_rows: int
-    requests: pl.DataFrame
-    rejections: list[Rejection]
-    warnings: list[str]
-
-
 def drain(source: TableSource) -> Taken:
     """The source read to its end."""
-    batches = list(source.batches())
-    return Taken(
-        sum(batch.input_rows for batch in batches),
-        pl.concat([pl.DataFrame(schema=REQUEST), *(batch.requests for batch in batches)]),
-        [rejection for batch in batches for rejection in batch.rejections],
-        source.warnings,
-    )
+    return take_source(source, model=None)
 
 
 def open_source(job: Job, deployment: Deployment, partition: str = "all") -> TableSource:

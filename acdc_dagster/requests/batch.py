@@ -39,6 +39,11 @@ class Batch:
 class Source(Protocol):
     """A job's input. It can be read again, and gives the same batches while nobody changes it."""
 
+    @property
+    def warnings(self) -> list[str]:
+        """What is allowed but worth knowing, once all batches are read."""
+        ...
+
     def batches(self) -> Iterator[Batch]:
         """All rows, in order, a bounded number at a time.
 

@@ -83,8 +83,7 @@ class Intake:
             if repeated.height:
                 self._repeated = repeated
                 raise RepeatedIdsError
-        elif self._once:
-            self._warn()
+        self._warn()
 
     def _of_one_kind(self, rows: pl.DataFrame, batch: Batch) -> pl.DataFrame:
         """The rows of the first one's endpoint and of the wanted model."""
@@ -149,6 +148,7 @@ class Intake:
             self.rejections.append(Rejection.of(refused, row["source"], row["line"], original))
 
     def _warn(self) -> None:
+        self.warnings.extend(self._source.warnings)
         self.warnings.extend(
             f"custom_id {custom_id!r} stands on lines {lines} with the same body; it is answered "
             "once."

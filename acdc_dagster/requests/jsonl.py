@@ -36,6 +36,11 @@ class RequestFiles:
 
     files: list[Path]
 
+    @property
+    def warnings(self) -> list[str]:
+        """See `Source.warnings`; a file has none."""
+        return []
+
     def batches(self) -> Iterator[Batch]:
         """See `Source.batches`."""
         for file in self.files:

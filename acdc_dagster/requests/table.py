@@ -37,9 +37,6 @@ class TableSource:
         storage_options: For delta-rs, and for polars where `place` is a URI.
         partition: The partition key.
 
-    Attributes:
-        warnings: What is allowed but worth knowing, once `batches` has come to its end.
-
     Raises:
         SourceError: The table cannot be opened, or lacks a column that the job names.
     """
@@ -47,7 +44,7 @@ class TableSource:
     def __init__(
         self, job: Job, place: str, storage_options: dict[str, str], partition: str
     ) -> None:
-        self.warnings: list[str] = []
+        self._warnings: list[str] = []
         self._job = job
         self._place = place
         self._partition = partition
@@ -69,13 +66,18 @@ class TableSource:
             ) from error
         self._check_columns(named, columns)
 
+    @property
+    def warnings(self) -> list[str]:
+        """See `Source.warnings`."""
+        return self._warnings
+
     def batches(self) -> Iterator[Batch]:
         """As `batch.Source` has it; about 16,384 rows or 64 MB of bodies at a time.
 
         Raises:
             SourceError: The table broke or was changed while it was read.
         """
-        self.warnings.clear()
+        self._warnings.clear()
         column = self._job.declared.source.partition_column
         membership = None if column is None else Membership(self._job, column, self._partition)
         ids = RowIds(sorted(self._prompt.columns))
@@ -85,7 +87,7 @@ class TableSource:
             yield from self._batches_of(part, first, named)
             first += part.height
         if membership is not None:
-            self.warnings += membership.warnings(self._place)
+            self._warnings += membership.warnings(self._place)
 
     def _slices(self, membership: Membership | None) -> Iterator[Slice]:
         wanted = set(self._prompt.columns)
