@@ -58,6 +58,7 @@ def test_the_same_request_has_the_same_hash() -> None:
         {"temperature": 0.0, "max_completion_tokens": 8},
         {"temperature": 0, "max_tokens": 50, "max_completion_tokens": 8},
         {**GREEDY, "response_format": {"type": "text"}},
+        {**GREEDY, "response_format": {"type": "text", "json_schema": {"schema": {}}}},
     ],
 )
 def test_what_changes_no_answer_changes_no_hash(body: dict[str, Any]) -> None:
@@ -169,10 +170,13 @@ def test_one_token_of_room_is_enough() -> None:
 
 
 def test_a_prompt_without_tokens_is_refused() -> None:
-    """An empty prompt is known before any engine refuses it."""
-    body = parse_body(COMPLETIONS, json.dumps({"model": "small", "prompt": ""}))
+    """An empty prompt, or one of which the tokenizer leaves nothing, is known before any engine."""
+    body = parse_body(COMPLETIONS, json.dumps({"model": "small", "prompt": " "}))
     with pytest.raises(Refused) as caught:
         engine_request(body, [], MODEL, {})
+    assert caught.value.code == "empty_prompt"
+    with pytest.raises(Refused) as caught:
+        parse_body(COMPLETIONS, json.dumps({"model": "small", "prompt": ""}))
     assert caught.value.code == "empty_prompt"
 
 

@@ -7,6 +7,7 @@ from tokenizers import Tokenizer
 
 from acdc_dagster.errors import ModelError
 from acdc_dagster.prefix.chat import ChatTemplate
+from acdc_dagster.prefix.tokenizer_config import TokenizerConfig
 from acdc_dagster.requests.body import Body, ChatBody
 
 _BATCH = 1024
@@ -50,6 +51,7 @@ class ModelTokenizer:
             ) from error
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
+        TokenizerConfig(file.parent).apply(self._tokenizer)
         self._chat = ChatTemplate(file.parent)
 
     def render(self, body: Body) -> str:
