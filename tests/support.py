@@ -9,7 +9,11 @@ from typing import Any
 import polars as pl
 from deltalake import write_deltalake
 
+from acdc_dagster.deployment import Model
 from acdc_dagster.job import Job
+from acdc_dagster.prefix.chat import ChatTemplate
+from acdc_dagster.prefix.sorter import Sorter, hex_of
+from acdc_dagster.prefix.tokenizer import ModelTokenizer
 from acdc_dagster.requests.batch import Source
 from acdc_dagster.requests.intake import Intake, RepeatedIdsError
 from acdc_dagster.requests.jsonl import RequestFiles
@@ -71,3 +75,33 @@ def take_source(source: Source, model: str | None) -> Taken:
 def take_files(files: list[Path], model: str | None) -> Taken:
     """Take OpenAI-batch files in."""
     return take_source(RequestFiles(files), model)
+
+
+def sorted_prompts(
+    model: Model, endpoint: str, bodies: list[dict[str, Any]], memory: int = 2**30
+) -> tuple[Sorter, list[list[int] | None]]:
+    """What stage 2 makes of bodies, without tables.
+
+    Returns:
+        The sorter when it is done, and each body's token ids; None where it was refused.
+    """
+    sorter = Sorter(ModelTokenizer(model.path), ChatTemplate(model.path), model, {}, "p", memory)
+    raw = pl.DataFrame(
+        {
+            "custom_id": [str(at) for at in range(len(bodies))],
+            "endpoint": [endpoint] * len(bodies),
+            "body": [json.dumps(body) for body in bodies],
+            "source": ["file"] * len(bodies),
+            "line": list(range(1, len(bodies) + 1)),
+            "input_rows": [1] * len(bodies),
+        },
+        schema_overrides={"custom_id": pl.String, "body": pl.String},
+    )
+    mapped = pl.concat([sorter.add(part) for part in raw.iter_slices(1000)])
+    ids = {
+        request_hash: frame.tokens[at].tolist()
+        for frame in sorter.sorted()
+        for at, request_hash in enumerate(hex_of(frame.hashes))
+    }
+    found = dict(mapped.select("custom_id", "request_hash").iter_rows())
+    return sorter, [ids.get(found.get(str(at), "")) for at in range(len(bodies))]

@@ -13,7 +13,7 @@ from acdc_dagster.prefix.identity import hash_head, request_hash, room_for_answe
 from acdc_dagster.prefix.segments import IdOrder, Segments
 from acdc_dagster.prefix.sequences import Sequences
 from acdc_dagster.prefix.stage import sampling_defaults
-from acdc_dagster.requests.body import CHAT, Refused, parse_body
+from acdc_dagster.requests.body import CHAT, COMPLETIONS, Refused, parse_body
 
 MODEL = Model("small", Path("models/small"), "r1", context_length=100)
 IDS = [5, 70_000, 6]
@@ -198,9 +198,12 @@ def test_one_token_of_room_is_enough() -> None:
 
 
 def test_a_prompt_without_tokens_is_refused() -> None:
-    """An empty prompt is known before any engine refuses it."""
+    """An empty prompt, or one of which the tokenizer leaves nothing, is known before any engine."""
     with pytest.raises(Refused) as caught:
         ask([], **GREEDY)
+    assert caught.value.code == "empty_prompt"
+    with pytest.raises(Refused) as caught:
+        parse_body(COMPLETIONS, json.dumps({"model": "small", "prompt": ""}))
     assert caught.value.code == "empty_prompt"
 
 

@@ -254,7 +254,12 @@ def test_a_rejected_line_is_kept_whole(tmp_path: Path, line: str) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("tools", []),
+        ("functions", []),
+        ("parallel_tool_calls", False),
+        ("tool_choice", "required"),
+        ("tool_choice", {"type": "function", "function": {"name": "f"}}),
+        ("reasoning_effort", "low"),
+        ("chat_template", "{{ messages }}"),
         ("logprobs", True),
         ("logit_bias", {}),
         ("best_of", 2),
@@ -271,13 +276,35 @@ def test_an_unsupported_field_names_itself(tmp_path: Path, field: str, value: ob
     assert field in rejection.message
 
 
-def test_an_unsupported_field_of_a_message_says_where(tmp_path: Path) -> None:
-    """Inside a message too, and with its place."""
-    message = {"role": "assistant", "content": "x", "tool_calls": []}
+@pytest.mark.parametrize(
+    ("role", "field", "value"),
+    [
+        ("assistant", "refusal", "no"),
+        ("assistant", "function_call", None),
+        ("assistant", "tool_call_id", "c"),
+        ("user", "tool_calls", []),
+        ("user", "reasoning", "hm"),
+        ("system", "reasoning_content", "hm"),
+        ("system", "tool_call_id", "c"),
+    ],
+)
+def test_an_unsupported_field_of_a_message_says_where(
+    tmp_path: Path, role: str, field: str, value: object
+) -> None:
+    """Inside a message too, and with its place: also a field that belongs to another role."""
+    message = {"role": role, "content": "x", field: value}
     rejection = the_rejection(take(tmp_path, request_line("a", messages=[message])))
     assert rejection.code == "unsupported_parameter"
-    assert "tool_calls" in rejection.message
+    assert field in rejection.message
     assert "messages[0]" in rejection.message
+
+
+@pytest.mark.parametrize("name", ["tools", "messages", "chat_template", "add_generation_prompt"])
+def test_a_template_variable_that_is_none_names_itself(tmp_path: Path, name: str) -> None:
+    """What the engine would overwrite or ignore among the template's variables is rejected."""
+    rejection = the_rejection(take(tmp_path, request_line("a", chat_template_kwargs={name: 1})))
+    assert rejection.code == "unsupported_parameter"
+    assert f"chat_template_kwargs.{name}" in rejection.message
 
 
 @pytest.mark.parametrize(
@@ -307,11 +334,17 @@ def test_an_unsupported_field_of_a_message_says_where(tmp_path: Path) -> None:
         ("model", None),
         ("messages", "Hello"),
         ("messages", []),
-        ("messages", [{"role": "tool", "content": "x"}]),
-        ("messages", [{"role": "user", "content": None}]),
+        ("messages", [{"role": "function", "content": "x"}]),
         ("messages", [{"role": "user", "content": 5}]),
         ("messages", [{"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}]),
         ("response_format", {"type": "xml"}),
+        ("tools", []),
+        ("tools", [{"type": "custom", "function": {"name": "f"}}]),
+        ("tools", [{"type": "function", "function": {"name": "f", "parameters": "{}"}}]),
+        ("add_generation_prompt", None),
+        ("continue_final_message", True),  # while a new message is begun
+        ("chat_template_kwargs", []),
+        ("documents", ["text"]),
     ],
 )
 def test_a_wrong_value_names_its_field(tmp_path: Path, field: str, value: object) -> None:
@@ -329,6 +362,23 @@ def test_a_wrong_value_names_its_field(tmp_path: Path, field: str, value: object
         ({"messages": [{"role": "user", "content": "x"}]}, "model"),
         ({"model": MODEL}, "messages"),
         ({"model": MODEL, "messages": [{"content": "x"}]}, "role"),
+        ({"model": MODEL, "messages": [{"role": "user"}]}, "messages[0].content"),
+        ({"model": MODEL, "messages": [{"role": "user", "content": None}]}, "messages[0].content"),
+        ({"model": MODEL, "messages": [{"role": "assistant"}]}, "messages[0].content"),
+        ({"model": MODEL, "messages": [{"role": "tool", "content": "x"}]}, "tool_call_id"),
+        (
+            {
+                "model": MODEL,
+                "messages": [
+                    {"role": "assistant", "tool_calls": [{"id": "c", "type": "function"}]}
+                ],
+            },
+            "function",
+        ),
+        (
+            {"model": MODEL, "messages": [{"role": "user", "content": "x"}], "tool_choice": "auto"},
+            "tools",
+        ),
         (
             {
                 "model": MODEL,
@@ -354,6 +404,9 @@ def test_a_missing_field_is_named(tmp_path: Path, body: dict[str, Any], field: s
         {"n": 1, "stream": False, "user": "u", "metadata": {"k": "v"}, "store": False},
         {"max_tokens": None, "max_completion_tokens": 1, "stop": ["\n", "END"], "seed": -1},
         {"response_format": {"type": "json_object"}},
+        {"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "auto"},
+        {"tool_choice": "none", "chat_template_kwargs": {"enable_thinking": False}},
+        {"add_generation_prompt": False, "continue_final_message": True, "documents": []},
     ],
 )
 def test_supported_fields_are_taken(tmp_path: Path, body: dict[str, Any]) -> None:
@@ -374,7 +427,7 @@ def test_an_image_is_refused_clearly(tmp_path: Path) -> None:
 
 def test_text_parts_become_one_text(tmp_path: Path) -> None:
     """A list of text parts is one text, joined by line ends as the engine does it."""
-    parts = [{"type": "text", "text": text} for text in ("Name", "the colour")]
+    parts = [{"type": "text", "text": text} for text in ("Name", "", "the colour")]
     body = parse_body(CHAT, take(tmp_path, request_line("p", parts)).requests["body"][0])
     assert isinstance(body, ChatBody)
     assert body.messages[0].text() == "Name\nthe colour"

@@ -1,18 +1,17 @@
 """A model's chat template: from the messages of a body to the prompt's text."""
 
-import json
-from datetime import datetime
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any
 
-from jinja2 import Template, TemplateError
-from jinja2.ext import loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2 import TemplateError
 
 from acdc_dagster.errors import ModelError
+from acdc_dagster.prefix.conversation import conversation, tools
+from acdc_dagster.prefix.template import Template
+from acdc_dagster.prefix.tokenizer_config import TokenizerConfig
 from acdc_dagster.requests.body import ChatBody, Refused
 
-_SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
+_TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 
 
 class ChatTemplate:
@@ -27,97 +26,84 @@ class ChatTemplate:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        config = _json(folder / "tokenizer_config.json")
-        self._special = {name: _content(config.get(name)) for name in _SPECIAL}
-        self._source = _source(folder, config)
-        self._template = _chat_template(folder, self._source)
+        config = TokenizerConfig(folder)
+        self._special = config.special_tokens
+        self._template = self._compile(config.chat_templates.get("default"))
+        with_tools = config.chat_templates.get("tool_use")
+        self._with_tools = self._compile(with_tools) if with_tools else self._template
 
     @property
     def source(self) -> str | None:
-        """The Jinja text of the template."""
-        return self._source
+        """The Jinja text that renders a body without tools; None if the model has no template."""
+        return self._template.source if self._template else None
 
     def render(self, body: ChatBody) -> str:
-        """The prompt's text as the engine would see it.
+        """The prompt's text as `vllm serve` renders it.
 
         Raises:
             Refused: There is no chat template, or it does not take these messages.
         """
-        if self._template is None:
+        template = self._template if body.tools is None else self._with_tools
+        if template is None:
             raise Refused(
                 "chat_template_missing",
                 f"The model in {self._folder} has no chat template; ask it at /v1/completions.",
             )
-        messages = [
-            {"role": message.role, "content": message.text()}
-            | ({"name": message.name} if message.name else {})
-            for message in body.messages
-        ]
+        messages = conversation(
+            body, parts=template.takes_parts, developer=template.takes_developer
+        )
+        # vLLM takes these two values for "not given".
+        given = {
+            name: value
+            for name, value in (body.chat_template_kwargs or {}).items()
+            if value not in (None, "auto")
+        }
+        variables: dict[str, Any] = {
+            **self._special,
+            **given,
+            "messages": messages,
+            "tools": tools(body),
+            "documents": body.documents,
+            "add_generation_prompt": body.add_generation_prompt,
+        }
         try:
-            return self._template.render(
-                messages=messages, add_generation_prompt=True, tools=None, **self._special
-            )
-        except (TemplateError, TypeError, ValueError, LookupError) as error:
+            if body.continue_final_message:
+                return _continued(template, variables)
+            return template.render(variables)
+        except Exception as error:  # a template can raise anything; it is this body's fault alone
             raise Refused(
                 "chat_template_error", f"The model's chat template refuses the messages: {error}."
             ) from None
 
-
-def _json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        content: Any = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{path} is no JSON: {error}", "Mend or replace the file.") from error
-    return cast("dict[str, Any]", content) if isinstance(content, dict) else {}
-
-
-def _content(token: Any) -> str | None:
-    """A special token, which some configs write as an object with its content."""
-    if isinstance(token, dict):
-        return cast("dict[str, str | None]", token).get("content")
-    return token
+    def _compile(self, source: str | None) -> Template | None:
+        if source is None:
+            return None
+        try:
+            return Template(source)
+        except TemplateError as error:
+            raise ModelError(
+                f"The chat template of {self._folder} is not valid: {error}", "Mend or replace it."
+            ) from error
 
 
-def _source(folder: Path, config: dict[str, Any]) -> str | None:
-    file = folder / "chat_template.jinja"
-    source: Any = (
-        file.read_text(encoding="utf-8") if file.is_file() else config.get("chat_template")
-    )
-    if isinstance(source, list):
-        named = {entry["name"]: entry["template"] for entry in cast("list[dict[str, str]]", source)}
-        source = named.get("default")
-    return source if isinstance(source, str) else None
+def _continued(template: Template, variables: dict[str, Any]) -> str:
+    """The text up to the end of the last message's content, which the model then continues."""
+    if "content" not in template.source:
+        raise ValueError("it writes no content that could be continued")
+    last = variables["messages"][-1]
+    holder, key = (last, "content") if isinstance(last["content"], str) else (_last(last), "text")
+    content = holder[key]
+    holder[key] = content + _TAG
+    text = template.render(variables)
+    # A template that trims the content trims the tag's blank too.
+    if content.strip() not in text or _TAG.strip() not in text:
+        raise ValueError("it does not write out the final message, which cannot be continued")
+    end = text.rindex(_TAG.strip())
+    kept = text[:end]
+    return kept if text.startswith(_TAG, end) else kept.rstrip()
 
 
-def _chat_template(folder: Path, source: str | None) -> Template | None:
-    if source is None:
-        return None
-    # The environment that Hugging Face models write their templates for.
-    jinja = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
-    )
-    untyped: Any = jinja
-    untyped.filters["tojson"] = _tojson
-    names: dict[str, Any] = untyped.globals
-    names["raise_exception"] = _raise_exception
-    names["strftime_now"] = _strftime_now
-    try:
-        return jinja.from_string(source)
-    except TemplateError as error:
-        raise ModelError(
-            f"The chat template of {folder} is not valid: {error}", "Mend or replace it."
-        ) from error
-
-
-def _tojson(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
-
-
-def _raise_exception(message: str) -> NoReturn:
-    raise TemplateError(message)
-
-
-def _strftime_now(form: str) -> str:
-    return datetime.now().strftime(form)
+def _last(message: dict[str, Any]) -> dict[str, str]:
+    if not message["content"]:
+        raise ValueError("the final message has no text that could be continued")
+    return message["content"][-1]

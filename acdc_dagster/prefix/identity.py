@@ -120,8 +120,8 @@ def settings_of(body: Body, defaults: dict[str, Any]) -> Settings:
     if body.stop is not None:
         sampling["stop"] = [body.stop] if isinstance(body.stop, str) else body.stop
     wanted = body.response_format if isinstance(body, ChatBody) else None
-    if wanted is not None and wanted.json_schema is not None:
-        sampling["json_schema"] = wanted.json_schema.schema
-    elif wanted is not None and wanted.type == "json_object":
+    if wanted is not None and wanted.type == "json_object":
         sampling["json_object"] = True
+    elif wanted is not None and wanted.type == "json_schema" and wanted.json_schema is not None:
+        sampling["json_schema"] = wanted.json_schema.schema
     return Settings(asked, sampling)

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 
 from acdc_dagster.errors import ModelError
 from acdc_dagster.prefix.sequences import Sequences, narrowest
+from acdc_dagster.prefix.tokenizer_config import TokenizerConfig
 
 _BATCH = 1024  # an encoding of the reference weighs ten times its ids
 # Texts of the job that the fast library must get right before it is used: so many, so many
@@ -73,7 +74,6 @@ class ModelTokenizer:
         file = path / "tokenizer.json" if path.is_dir() else path
         try:
             self._reference: Any = Tokenizer.from_file(str(file))
-            self._description: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         except Exception as error:  # the Rust library raises bare Exception
             raise ModelError(
                 f"The tokenizer {file} cannot be read: {error}",
@@ -81,8 +81,12 @@ class ModelTokenizer:
             ) from error
         self._reference.no_truncation()
         self._reference.no_padding()
+        config = TokenizerConfig(file.parent)
+        config.apply(self._reference)
+        self._description: dict[str, Any] = json.loads(self._reference.to_str())
+        self._splits_special = config.split_special_tokens
         self._tell = tell
-        self._fast: Any = _fast_tokenizer(self._description)
+        self._fast: Any = None if self._splits_special else _fast_tokenizer(self._description)
         self._trusted = False
 
     @property
@@ -111,7 +115,7 @@ class ModelTokenizer:
                 token["normalized"] or token["lstrip"] or token["rstrip"] or token["single_word"]
             )
         }
-        if not found:
+        if not found or self._splits_special:
             return {}
         texts = [_joined(hard, list(found)) for hard in _hard_strings()]
         before = re.compile("(?=" + "|".join(map(re.escape, _longest_first(found))) + ")")

@@ -36,18 +36,56 @@ class ImagePart(Struct, frozen=True, gc=False, tag_field="type", tag="image_url"
     image_url: Any
 
 
+# A chat template may write a call or a tool out as JSON: the fields below stand in the order in
+# which vLLM hands them to it.
+class CalledFunction(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """What a tool call calls; `arguments` is JSON as the model wrote it."""
+
+    arguments: str
+    name: str
+
+
+class ToolCall(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """One call in an assistant message."""
+
+    id: str
+    function: CalledFunction
+    type: Literal["function"]
+
+
+class Function(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """A function that the model may call; `parameters` is a JSON schema."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """One entry of `tools`."""
+
+    function: Function
+    type: Literal["function"] = "function"
+
+
 class Message(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """One chat message."""
 
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart | ImagePart]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextPart | ImagePart] | None = None
     name: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None  # an older name of `reasoning`
 
     def text(self) -> str:
-        """The content as one text; the parts of a list are joined by line ends, as vLLM does."""
+        """The content as one text; a list's parts, if not empty, joined by line ends as in vLLM."""
         if isinstance(self.content, str):
             return self.content
-        return "\n".join(part.text for part in self.content if isinstance(part, TextPart))
+        texts = [part.text for part in self.content or () if isinstance(part, TextPart)]
+        return "\n".join(text for text in texts if text)
 
 
 class JsonSchema(Struct, frozen=True, gc=False):
@@ -65,6 +103,32 @@ class ResponseFormat(Struct, frozen=True, gc=False):
     type: Literal["text", "json_schema", "json_object"]
     json_schema: JsonSchema | None = None
 
+
+# In a message of another role the engine would ignore them.
+_OF_ONE_ROLE = {
+    "tool_calls": "assistant",
+    "reasoning": "assistant",
+    "reasoning_content": "assistant",
+    "tool_call_id": "tool",
+}
+# Fields of the body, and settings of the call that renders it: no variables for the template.
+_NOT_OF_A_TEMPLATE = {
+    "messages",
+    "conversation",
+    "tools",
+    "documents",
+    "chat_template",
+    "add_generation_prompt",
+    "continue_final_message",
+    "tokenize",
+    "padding",
+    "truncation",
+    "max_length",
+    "return_tensors",
+    "return_dict",
+    "return_assistant_tokens_mask",
+    "tokenizer_kwargs",
+}
 
 _Stop = Annotated[str, Meta(min_length=1)]
 
@@ -96,6 +160,13 @@ class ChatBody(_Common, frozen=True, gc=False, forbid_unknown_fields=True, kw_on
     messages: Annotated[list[Message], Meta(min_length=1)]
     max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
     response_format: ResponseFormat | None = None
+    tools: Annotated[list[Tool], Meta(min_length=1)] | None = None
+    # Neither changes the prompt, and a call is answered as the text that the model wrote.
+    tool_choice: Literal["none", "auto"] | None = None
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    documents: list[dict[str, str]] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
 
 
 class CompletionBody(_Common, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
@@ -200,26 +271,54 @@ def check_body(body: Body) -> None:
     """See what types cannot say.
 
     Raises:
-        Refused: The body holds an image, or wants a schema and gives none.
+        Refused: Names what does not fit together.
     """
     if isinstance(body, CompletionBody):
+        if not body.prompt:  # refused by the engine, even where the tokenizer would begin it
+            raise Refused("empty_prompt", "body: prompt is empty.")
         return
     for number, message in enumerate(body.messages):
-        if isinstance(message.content, list) and any(
-            isinstance(part, ImagePart) for part in message.content
-        ):
-            raise Refused(
-                "unsupported_content",
-                f"body: messages[{number}] holds an image, and only text models are served.",
-            )
+        _check_message(f"body: messages[{number}]", message)
     wanted = body.response_format
     if wanted is not None and wanted.type == "json_schema" and wanted.json_schema is None:
         raise Refused("missing_required_parameter", "body: response_format.json_schema is missing.")
+    if body.tool_choice == "auto" and body.tools is None:
+        raise Refused("missing_required_parameter", "body: tool_choice is auto, without tools.")
+    if body.continue_final_message and body.add_generation_prompt:
+        raise Refused(
+            "invalid_value",
+            "body: continue_final_message needs add_generation_prompt to be false: a message is "
+            "continued or a new one begun.",
+        )
+    for name in sorted(_NOT_OF_A_TEMPLATE & (body.chat_template_kwargs or {}).keys()):
+        raise Refused(
+            "unsupported_parameter", f"body: chat_template_kwargs.{name} is no template's to set."
+        )
+
+
+def _check_message(at: str, message: Message) -> None:
+    if isinstance(message.content, list) and any(
+        isinstance(part, ImagePart) for part in message.content
+    ):
+        raise Refused(
+            "unsupported_content", f"{at} holds an image, and only text models are served."
+        )
+    if message.content is None and not message.tool_calls:
+        raise Refused("missing_required_parameter", f"{at}.content is missing.")
+    if message.role == "tool" and message.tool_call_id is None:
+        raise Refused("missing_required_parameter", f"{at}.tool_call_id is missing.")
+    for name, role in _OF_ONE_ROLE.items():
+        if message.role != role and getattr(message, name) is not None:
+            raise Refused(
+                "unsupported_parameter",
+                f"{at}.{name} belongs to role {role}, not to role {message.role}.",
+            )
 
 
 def _code(error: str) -> str:
     if "missing required field" in error:
         return "missing_required_parameter"
-    if "unknown field" in error or "`$.n`" in error or "`$.stream`" in error:
+    unsupported = ("unknown field", "`$.n`", "`$.stream`", "`$.tool_choice`")
+    if any(said in error for said in unsupported):
         return "unsupported_parameter"
     return "invalid_value"
