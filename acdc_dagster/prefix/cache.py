@@ -47,16 +47,15 @@ def simulated_hit_rate(
 def _simulate(edges: SharedEdges, blocks: Ints, usable: Ints, deepest: Ints, capacity: int) -> int:
     """Hit blocks of requests that run one after the other; numbers are ints in lists for speed."""
     sizes, tops, bottoms = edges.sizes.tolist(), edges.top.tolist(), edges.bottom.tolist()
-    parents = edges.parent.tolist()
+    parents: list[int] = edges.parent.tolist()
     toucher: list[int] = [-1] * len(sizes)  # the last request that passed each edge
-    paths = blocks.tolist()
+    paths: list[int] = blocks.tolist()
+    starts: list[int] = deepest.tolist()
     kept = paths.copy()  # cached blocks that each request was the last to touch
     oldest = 0  # requests before this one keep nothing; this one keeps depths up to `reach`
     reach = paths[0] if paths else 0
     cached = hits = 0
-    for now, (path, limit, edge) in enumerate(
-        zip(paths, usable.tolist(), deepest.tolist(), strict=True)
-    ):
+    for now, (path, limit, edge) in enumerate(zip(paths, usable.tolist(), starts, strict=True)):
         found = 0
         while edge >= 0:
             touched = toucher[edge]
