@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from acdc_dagster.prefix.cache import block_paths, simulated_hit_rate
+from acdc_dagster.prefix.cache import predicted_hit_rate, simulated_hit_rate
 from acdc_dagster.prefix.order import (
     Tokens,
     common_prefix,
@@ -75,7 +75,8 @@ def test_hardly_any_sequences(count: int) -> None:
     assert prefix_order(tokens) == list(range(count))
     assert lcp.tolist() == [0] * count
     assert (sharing(lcp, lengths), hit_rate(lcp, lengths, 1)) == (0, 0)
-    assert simulated_hit_rate(block_paths(lcp, lengths, 1), lengths, 1, 100) == 0
+    assert simulated_hit_rate(lcp, lengths, 1, 100) == 0
+    assert predicted_hit_rate(lcp, lengths, 1, 100) == 0
 
 
 @pytest.mark.parametrize(
@@ -120,36 +121,19 @@ def test_sharing_counts_the_nodes_of_the_tree(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("block_size", [1, 2, 4, 16])
-def test_the_paths_are_the_blocks(seed: int, block_size: int) -> None:
-    """Two requests have the same block exactly if their tokens up to its end are the same."""
-    tokens = in_order(random_tree(seed))
-    paths = block_paths(shared_with_previous(tokens), lengths_of(tokens), block_size)
-    meaning: dict[int, tuple[int, ...]] = {}
-    for ids, path in zip(tokens, paths, strict=True):
-        assert len(path) == len(ids) // block_size
-        for depth, block in enumerate(path, start=1):
-            prefix = tuple(ids[: depth * block_size].tolist())
-            assert meaning.setdefault(block, prefix) == prefix
-    assert len(set(meaning.values())) == len(meaning)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("block_size", [1, 2, 4, 16])
 def test_the_closed_hit_rate_is_the_simulated_one(seed: int, block_size: int) -> None:
     """In prefix order a cache that is large enough reaches the bound, and no order passes it."""
     tokens = in_order(random_tree(seed))
     lcp, lengths = shared_with_previous(tokens), lengths_of(tokens)
-    paths = block_paths(lcp, lengths, block_size)
     bound, room = hit_rate(lcp, lengths, block_size), int(lengths.sum()) + block_size
-    assert simulated_hit_rate(paths, lengths, block_size, room) == pytest.approx(bound)
+    assert simulated_hit_rate(lcp, lengths, block_size, room) == pytest.approx(bound)
     assert 0 <= bound < 1
     dice = np.random.default_rng(seed)
     for _ in range(5):
         order = dice.permutation(len(tokens))
-        shuffled = [paths[at] for at in order]
-        found = simulated_hit_rate(shuffled, lengths[order], block_size, room)
+        found = simulated_hit_rate(lcp, lengths, block_size, room, order)
         assert found <= bound + 1e-12
-        small = simulated_hit_rate(shuffled, lengths[order], block_size, 4 * block_size)
+        small = simulated_hit_rate(lcp, lengths, block_size, 4 * block_size, order)
         assert small <= bound + 1e-12
 
 
@@ -174,11 +158,11 @@ def test_what_an_engine_can_hit(
 
 def test_a_small_cache_forgets_the_deepest_block_of_the_oldest_path() -> None:
     """Eviction takes the least recently used path first, and of a path its end before its root."""
-    lengths = np.array([3, 3, 3])
-    paths = [[0, 1], [2, 3], [0, 1]]
-    assert simulated_hit_rate(paths, lengths, 1, capacity_tokens=4) == pytest.approx(2 / 9)
-    assert simulated_hit_rate(paths, lengths, 1, capacity_tokens=3) == pytest.approx(1 / 9)
-    assert simulated_hit_rate(paths, lengths, 1, capacity_tokens=2) == 0
+    lcp, lengths = np.array([0, 4, 0]), np.array([5, 5, 5])  # in blocks of 2: ab, ab, cd
+    apart = np.array([0, 2, 1])
+    for blocks, hits in [(4, 2), (3, 1), (2, 0)]:
+        found = simulated_hit_rate(lcp, lengths, 2, 2 * blocks, order=apart)
+        assert found == pytest.approx(2 * hits / 15)
 
 
 def test_prefix_order_needs_little_cache() -> None:
@@ -188,9 +172,8 @@ def test_prefix_order_needs_little_cache() -> None:
     order = prefix_order(tokens)
     ordered = [tokens[at] for at in order]
     lcp, lengths = shared_with_previous(ordered), lengths_of(ordered)
-    paths = block_paths(lcp, lengths, 16)
-    mixed = [paths[order.index(at)] for at in range(len(tokens))]
+    mixed = np.argsort(order)
     bound = hit_rate(lcp, lengths, 16)
     assert bound == pytest.approx(56 * 32 / (64 * 33))
-    assert simulated_hit_rate(paths, lengths, 16, 64) == pytest.approx(bound)
-    assert simulated_hit_rate(mixed, lengths, 16, 64) == 0
+    assert simulated_hit_rate(lcp, lengths, 16, 64) == pytest.approx(bound)
+    assert simulated_hit_rate(lcp, lengths, 16, 64, order=mixed) == 0

@@ -10,7 +10,7 @@ from acdc_dagster.errors import IncompleteError
 from acdc_dagster.job import Job
 from acdc_dagster.planning.plan import EngineSettings, Plan, Shard
 from acdc_dagster.planning.sample import sample_positions
-from acdc_dagster.planning.shards import cut_points
+from acdc_dagster.planning.shards import cut_points, request_cost
 from acdc_dagster.prefix.order import hit_rate, sharing
 from acdc_dagster.tables import Tables
 
@@ -94,8 +94,8 @@ def _plan(
     lcp: np.typing.NDArray[np.int64],
 ) -> Plan:
     engine = settings.engine
-    uncached = (lengths - lcp + job.declared.sampling.max_tokens).astype(np.float64)
-    ranges = cut_points(lcp, uncached, settings.replicas)
+    cost = request_cost(lengths, lcp, job.declared.sampling.max_tokens)
+    ranges = cut_points(lcp, cost, settings.replicas)
     return Plan(
         backend=job.declared.backend,
         model=model.name,

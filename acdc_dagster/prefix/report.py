@@ -9,7 +9,7 @@ import numpy as np
 
 from acdc_dagster.deployment import Deployment, Model, found_model
 from acdc_dagster.errors import DeclarationError, ModelError
-from acdc_dagster.prefix.cache import block_paths, simulated_hit_rate
+from acdc_dagster.prefix.cache import simulated_hit_rate
 from acdc_dagster.prefix.order import hit_rate, prefix_order, shared_with_previous, sharing
 from acdc_dagster.prefix.stage import sampling_defaults, tokenise
 from acdc_dagster.prefix.tokenizer import ByteEstimate, ModelTokenizer, PromptTokenizer
@@ -125,12 +125,11 @@ def report_file(
             "Repeated requests that are sampled (temperature above 0, no seed) are meant to get "
             "answers of their own: each is computed, and only its prompt is shared."
         )
-    lengths = np.array([len(ids) for ids in tokens], dtype=np.int64)
     order = prefix_order(tokens)
-    lcp = shared_with_previous([tokens[at] for at in order])
-    paths = block_paths(lcp, lengths[order], block_size)
-    place = {row: at for at, row in enumerate(order)}
-    in_file_order = [paths[place[row]] for row in range(len(order))]
+    ordered = [tokens[at] for at in order]
+    lcp = shared_with_previous(ordered)
+    lengths = np.array([len(ids) for ids in ordered], dtype=np.int64)
+    in_file = np.argsort(order)  # where each row of the file stands in prefix order
     rejected = rejected_rows([*taken.rejections, *found.refused])
     return FileReport(
         file=str(file),
@@ -139,10 +138,10 @@ def report_file(
         rejected=rejected.select("line", "code", "message").to_dicts(),
         duplicates=duplicates,
         prompt_tokens=int(lengths.sum()),
-        sharing=sharing(lcp, lengths[order]),
-        file_order=simulated_hit_rate(in_file_order, lengths, block_size, kv_tokens),
-        prefix_order=simulated_hit_rate(paths, lengths[order], block_size, kv_tokens),
-        bound=hit_rate(lcp, lengths[order], block_size),
+        sharing=sharing(lcp, lengths),
+        file_order=simulated_hit_rate(lcp, lengths, block_size, kv_tokens, in_file),
+        prefix_order=simulated_hit_rate(lcp, lengths, block_size, kv_tokens),
+        bound=hit_rate(lcp, lengths, block_size),
         warnings=warnings,
     )
 
