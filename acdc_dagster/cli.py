@@ -29,7 +29,8 @@ def main() -> None:
 
 
 @main.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("what", metavar="FILE|JOB")
+@click.option("--partition", help="Of a JOB: the partition key; needed if the job has partitions.")
 @click.option(
     "--tokenizer",
     type=click.Path(path_type=Path),
@@ -38,10 +39,8 @@ def main() -> None:
 )
 @click.option(
     "--block-size",
-    default=16,
     type=click.IntRange(min=1),
-    show_default=True,
-    help="Tokens in a KV block.",
+    help="Tokens in a KV block; else the environment's, else 16.",
 )
 @click.option(
     "--kv-tokens",
@@ -52,15 +51,21 @@ def main() -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check(
-    file: Path, tokenizer: Path | None, block_size: int, kv_tokens: int, *, as_json: bool
+    what: str,
+    partition: str | None,
+    tokenizer: Path | None,
+    block_size: int | None,
+    kv_tokens: int,
+    *,
+    as_json: bool,
 ) -> None:
-    """Say what an OpenAI-batch FILE holds and what its order is worth.
+    """Say what an OpenAI-batch FILE or a partition of a JOB holds, and what its order is worth.
 
-    Exit code 0 if a job could run it, 1 if not.
+    Nothing is written and no model is loaded. Exit code 0 if a job could run it, 1 if not.
     """
-    from acdc_dagster.prefix.report import report_file
+    from acdc_dagster.prefix.check import check_source
 
-    report = report_file(file, tokenizer, block_size, kv_tokens)
+    report = check_source(what, partition, tokenizer, block_size, kv_tokens)
     click.echo(report.as_json() if as_json else report.as_text())
     sys.exit(0 if report.can_run else 1)
 

@@ -32,6 +32,13 @@ class ChatTemplate:
         with_tools = config.chat_templates.get("tool_use")
         self._with_tools = self._compile(with_tools) if with_tools else self._template
 
+    @staticmethod
+    def of(source: str) -> "ChatTemplate":
+        """A chat template from its Jinja text, without special tokens of a model."""
+        made = ChatTemplate(Path())
+        made._template = made._with_tools = made._compile(source)
+        return made
+
     @property
     def source(self) -> str | None:
         """The Jinja text that renders a body without tools; None if the model has no template."""

@@ -1,52 +1,105 @@
-"""What an OpenAI-batch file holds, and what its order is worth, before anything runs."""
+"""What `acdc check` says: the findings about a source, for a person or as JSON."""
 
 import json
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from acdc_dagster.deployment import Deployment, Model, found_model
-from acdc_dagster.errors import DeclarationError, ModelError
-from acdc_dagster.prefix.cache import simulated_hit_rate
-from acdc_dagster.prefix.order import hit_rate, prefix_order, shared_with_previous, sharing
-from acdc_dagster.prefix.stage import sampling_defaults, tokenise
-from acdc_dagster.prefix.tokenizer import ByteEstimate, ModelTokenizer, PromptTokenizer
-from acdc_dagster.requests.jsonl import take_files
-from acdc_dagster.requests.rejected import rejected_rows
+from acdc_dagster.prefix.sequences import Positions
 
-_NO_LIMIT = 2**31 - 1
+_SHOWN_REJECTED = 20
+_BINS, _BAR = 8, 40
+# A gain in hit rate below this is not worth a word.
+_NOTHING = 0.005
 
 
 @dataclass(frozen=True)
-class FileReport:
-    """The findings; all figures are over the valid rows, repeated requests included.
+class Lengths:
+    """Prompt lengths in tokens.
 
     Attributes:
-        rows: Lines that are not blank.
-        duplicates: Valid rows whose request is that of an earlier row.
-        sharing: Share of prompt tokens that repeat a prefix (0 to 1).
-        file_order: Expected prefix-cache hit rate when run in file order,
+        bins: Upper end of a range of lengths (exclusive), and how many prompts are in it.
+    """
+
+    total: int
+    p50: int
+    p95: int
+    longest: int
+    bins: list[tuple[int, int]]
+
+    @staticmethod
+    def of(lengths: Positions) -> "Lengths":
+        """Of these prompts."""
+        if not len(lengths):
+            return Lengths(0, 0, 0, 0, [])
+        quantiles = np.quantile(lengths, [0.5, 0.95], method="higher")
+        low, high = int(lengths.min()), int(lengths.max()) + 1
+        counts, edges = np.histogram(lengths, bins=min(_BINS, high - low), range=(low, high))
+        bins = [(int(np.ceil(edge)), int(n)) for edge, n in zip(edges[1:], counts, strict=True)]
+        return Lengths(int(lengths.sum()), int(quantiles[0]), int(quantiles[1]), high - 1, bins)
+
+
+@dataclass(frozen=True)
+class HitRates:
+    """Expected prefix-cache hit rates, 0 to 1, with blocks of `block_size` tokens.
+
+    Attributes:
+        kv_tokens: Tokens that the simulated cache holds.
+        file_order: When run in the source's order,
+        random_order: in a random order (Che's approximation),
         prefix_order: and in prefix order, with the same cache.
         bound: Highest possible hit rate, with a cache that never forgets.
     """
 
-    file: str
+    block_size: int
+    kv_tokens: int
+    file_order: float
+    random_order: float
+    prefix_order: float
+    bound: float
+
+
+@dataclass(frozen=True)
+class Group:
+    """A prefix that many requests begin with.
+
+    Attributes:
+        tokens: Its length.
+        saved: Tokens that need not be computed because of it.
+    """
+
+    requests: int
+    tokens: int
+    saved: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """The findings; all figures are over the valid rows, repeated requests included.
+
+    Attributes:
+        rows: Rows of the source; blank lines do not count.
+        duplicates: Valid rows whose request is that of an earlier row.
+        sharing: Share of prompt tokens that repeat a prefix (0 to 1).
+        advice: What would make the job cheaper, or why nothing would.
+    """
+
+    name: str
     rows: int
     valid: int
     rejected: list[dict[str, Any]]
     duplicates: int
-    prompt_tokens: int
+    lengths: Lengths
     sharing: float
-    file_order: float
-    prefix_order: float
-    bound: float
+    hit_rates: HitRates
+    groups: list[Group]
+    advice: list[str]
     warnings: list[str]
 
     @property
     def can_run(self) -> bool:
-        """Whether a job could run the file: it has valid rows, or no rows at all."""
+        """Whether a job could run the rows: some are valid, or there are none at all."""
         return self.valid > 0 or self.rows == 0
 
     def as_json(self) -> str:
@@ -57,13 +110,11 @@ class FileReport:
                 "valid": self.valid,
                 "rejected": self.rejected,
                 "duplicates": self.duplicates,
-                "prompt_tokens": self.prompt_tokens,
+                "prompt_tokens": asdict(self.lengths),
                 "sharing": self.sharing,
-                "hit_rate": {
-                    "file_order": self.file_order,
-                    "prefix_order": self.prefix_order,
-                    "bound": self.bound,
-                },
+                "hit_rate": asdict(self.hit_rates),
+                "groups": [asdict(group) for group in self.groups],
+                "advice": self.advice,
                 "warnings": self.warnings,
             },
             ensure_ascii=False,
@@ -71,103 +122,59 @@ class FileReport:
 
     def as_text(self) -> str:
         """The report for a person."""
+        rates, lengths = self.hit_rates, self.lengths
         lines = [
-            f"{self.file}: {self.rows} rows, {self.valid} valid, {len(self.rejected)} rejected",
-            *(f"  line {r['line']}: {r['code']}: {r['message']}" for r in self.rejected[:20]),
+            f"{self.name}: {self.rows} rows, {self.valid} valid, {len(self.rejected)} rejected",
+            *(
+                f"  line {r['line']}: {r['code']}: {r['message']}"
+                for r in self.rejected[:_SHOWN_REJECTED]
+            ),
         ]
-        if len(self.rejected) > 20:
-            lines.append(f"  … and {len(self.rejected) - 20} more; --json lists all")
+        if len(self.rejected) > _SHOWN_REJECTED:
+            more = len(self.rejected) - _SHOWN_REJECTED
+            lines.append(f"  … and {more} more; --json lists all")
         lines += [
             f"duplicates        {self.duplicates} (a repeated request is computed once)",
-            f"prompt tokens     {self.prompt_tokens}",
-            f"prefix sharing    {100 * self.sharing:.1f} % of prompt tokens repeat a prefix",
-            f"cache hit rate    {100 * self.file_order:.1f} % in file order, "
-            f"{100 * self.prefix_order:.1f} % in prefix order, "
-            f"{100 * self.bound:.1f} % at best",
+            f"prompt tokens     {lengths.total}: half below {lengths.p50 + 1}, 95 % below "
+            f"{lengths.p95 + 1}, longest {lengths.longest}",
+            *_histogram(lengths.bins),
+            f"prefix sharing    {_percent(self.sharing)} of prompt tokens repeat a prefix",
+            f"cache hit rate    {_percent(rates.file_order)} in file order, "
+            f"{_percent(rates.random_order)} in random order, {_percent(rates.prefix_order)} in "
+            f"prefix order, {_percent(rates.bound)} at best",
+            f"                  (blocks of {rates.block_size} tokens, a cache of {rates.kv_tokens})",
+            *(
+                f"shared prefix     {group.tokens} tokens by {group.requests} requests save "
+                f"{_percent(group.saved / max(lengths.total, 1))}"
+                for group in self.groups
+            ),
+            *(f"advice: {advice}" for advice in self.advice),
             *(f"warning: {warning}" for warning in self.warnings),
-            "A job can run this file." if self.can_run else "No job can run this file.",
+            "A job can run this." if self.can_run else "No job can run this.",
         ]
         return "\n".join(lines)
 
 
-def report_file(
-    file: Path, tokenizer: Path | None, block_size: int = 16, kv_tokens: int = 65_536
-) -> FileReport:
-    """Examine one OpenAI-batch file.
-
-    Args:
-        file: The file; `.gz` too.
-        tokenizer: Model folder or tokenizer.json. If None, the deployment's model that the file
-            names, else its only model, else an estimate of four bytes a token.
-        block_size: Tokens in a KV block.
-        kv_tokens: Tokens that the simulated prefix cache holds.
-
-    Raises:
-        SourceError: The file cannot be read.
-        ModelError: The given tokenizer cannot be used.
-    """
-    taken = take_files([file], model=None)
-    warnings = list(taken.warnings)
-    named = str(taken.requests["model"][0]) if taken.requests.height else ""
-    encoder, model = _tokenizer(tokenizer, named, warnings)
-    defaults = {} if isinstance(encoder, ByteEstimate) else sampling_defaults(model)
-    found = tokenise(taken.requests, encoder, model, defaults)
-    if taken.input_rows == 0:
-        warnings.append("The file has no rows; a job would succeed with empty tables.")
-    # A repeated line counts as often as it stands in the file.
-    times = found.rows["input_rows"].to_list()
-    tokens = [r.tokens for r, n in zip(found.requests, times, strict=True) for _ in range(n)]
-    distinct = {(request.sampling, request.tokens.tobytes()) for request in found.requests}
-    duplicates = len(tokens) - len(distinct)
-    sampled = [(r.sampling, r.tokens.tobytes()) for r in found.requests if not r.deterministic]
-    if len(set(sampled)) < len(sampled):
-        warnings.append(
-            "Repeated requests that are sampled (temperature above 0, no seed) are meant to get "
-            "answers of their own: each is computed, and only its prompt is shared."
-        )
-    order = prefix_order(tokens)
-    ordered = [tokens[at] for at in order]
-    lcp = shared_with_previous(ordered)
-    lengths = np.array([len(ids) for ids in ordered], dtype=np.int64)
-    in_file = np.argsort(order)  # where each row of the file stands in prefix order
-    rejected = rejected_rows([*taken.rejections, *found.refused])
-    return FileReport(
-        file=str(file),
-        rows=taken.input_rows,
-        valid=len(tokens),
-        rejected=rejected.select("line", "code", "message").to_dicts(),
-        duplicates=duplicates,
-        prompt_tokens=int(lengths.sum()),
-        sharing=sharing(lcp, lengths),
-        file_order=simulated_hit_rate(lcp, lengths, block_size, kv_tokens, in_file),
-        prefix_order=simulated_hit_rate(lcp, lengths, block_size, kv_tokens),
-        bound=hit_rate(lcp, lengths, block_size),
-        warnings=warnings,
-    )
+def about_the_order(valid: int, rates: HitRates) -> list[str]:
+    """What is to be said where the prefix order does not help."""
+    if not valid or rates.prefix_order - min(rates.file_order, rates.random_order) >= _NOTHING:
+        return []
+    if rates.bound < _NOTHING:
+        return [
+            "The requests share next to nothing at their beginnings, so no order helps. Put what "
+            "they have in common first."
+        ]
+    return [
+        "What the requests share is in the cache in any order, so the prefix order gains nothing."
+    ]
 
 
-def _tokenizer(
-    given: Path | None, named: str, warnings: list[str]
-) -> tuple[PromptTokenizer, Model]:
-    """The tokenizer to count with, and the model whose limits hold."""
-    if given is not None:
-        if given.is_dir() and (given / "config.json").is_file():
-            model = found_model(named, given, None, "--tokenizer")
-        else:
-            model = Model(named, given.parent, "", _NO_LIMIT)
-        return ModelTokenizer(given), model
-    try:
-        deployment = Deployment.load()
-        models = deployment.environment.models
-        name = named if named in models or len(models) != 1 else next(iter(models))
-        model = deployment.model(name)
-    except (DeclarationError, ModelError):
-        if named:
-            warnings.append(
-                f"No tokenizer for model {named!r} is at hand: tokens are estimated at four bytes "
-                "each. Give --tokenizer for exact figures."
-            )
-        return ByteEstimate(), Model(named, Path(), "", _NO_LIMIT)
-    if named and name != named:
-        warnings.append(f"Model {named!r} is not declared here; counted with {name}'s tokenizer.")
-    return ModelTokenizer(model.path), model
+def _histogram(bins: list[tuple[int, int]]) -> list[str]:
+    most = max((count for _, count in bins), default=0)
+    return [
+        f"{'< ' + str(end):>17} {'█' * -(-count * _BAR // most)} {count}" for end, count in bins
+    ]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"

@@ -54,6 +54,10 @@ class PromptTokenizer(Protocol):
         """Token ids of texts; `chat` ones carry their special tokens as text."""
         ...
 
+    def decode(self, ids: list[int]) -> str:
+        """The text of ids, special tokens too."""
+        ...
+
 
 class ModelTokenizer:
     """A model's own tokenizer, read from its folder.
@@ -164,6 +168,10 @@ class ModelTokenizer:
             raise DisagreementError
         return self._by_fast(texts, chat=chat)
 
+    def decode(self, ids: list[int]) -> str:
+        """See `PromptTokenizer.decode`."""
+        return self._reference.decode(ids, skip_special_tokens=False)
+
     def _drop(self) -> None:
         self._fast = None
         if self._tell is not None:
@@ -218,6 +226,11 @@ class ByteEstimate:
         lengths = np.array([len(text) // 4 for text in padded], dtype=np.int64)
         offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
         return Sequences(np.frombuffer(b"".join(padded), dtype=">u4").astype(np.uint32), offsets)
+
+    def decode(self, ids: list[int]) -> str:
+        """See `PromptTokenizer.decode`."""
+        text = np.array(ids, dtype=">u4").tobytes()
+        return text.decode("utf-8", errors="replace").rstrip("\0")
 
 
 def _padded(text: bytes) -> bytes:

@@ -34,7 +34,7 @@ def take_in(job: Job, deployment: Deployment, tables: Tables, partition: str) ->
             rows that are no valid request than the job allows.
         TableError: The storage refused; run the partition again.
     """
-    intake = Intake(_source(job, deployment, partition), job.declared.model)
+    intake = Intake(source_of(job, deployment, partition), job.declared.model)
     try:
         tables.replace("raw_requests", partition, intake.frames())
     except RepeatedIdsError:
@@ -47,7 +47,12 @@ def take_in(job: Job, deployment: Deployment, tables: Tables, partition: str) ->
     )
 
 
-def _source(job: Job, deployment: Deployment, partition: str) -> Source:
+def source_of(job: Job, deployment: Deployment, partition: str) -> Source:
+    """The job's input for one partition.
+
+    Raises:
+        SourceError: It is missing, or lacks a column.
+    """
     source = job.declared.source
     if source.requests is not None:
         return request_files(source.requests, partition, deployment.root)
