@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from jinja2 import StrictUndefined, TemplateSyntaxError, meta
+from jinja2 import StrictUndefined, TemplateSyntaxError, meta, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from acdc_dagster.errors import DeclarationError
@@ -31,6 +31,21 @@ class RowError(Exception):
 
 
 @dataclass(frozen=True)
+class Fields:
+    """A message that is nothing but columns and literal text.
+
+    Attributes:
+        columns: The columns in their order, each once.
+        defaults: What stands for a null of each column; None if it rejects the row.
+        literals: The text before each column, and that after the last: one more than columns.
+    """
+
+    columns: tuple[str, ...]
+    defaults: tuple[str | None, ...]
+    literals: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Prompt:
     """A compiled prompt.
 
@@ -40,6 +55,7 @@ class Prompt:
 
     columns: frozenset[str]
     _messages: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...]
+    _reading: tuple[nodes.Template, ...]  # of the messages that read columns
 
     @staticmethod
     def compile(text: str, path: Path) -> "Prompt":
@@ -56,6 +72,7 @@ class Prompt:
             del names[name]
         columns: set[str] = set()
         messages: list[tuple[str, Callable[[Mapping[str, Any]], str]]] = []
+        reading: list[nodes.Template] = []
         for role, template, line in _cut(text, path):
             try:
                 tree = jinja.parse(template)
@@ -69,6 +86,7 @@ class Prompt:
             columns |= read
             if read:
                 messages.append((role, compiled.render))
+                reading.append(tree)
             else:
                 try:
                     messages.append((role, _constant(compiled.render())))
@@ -77,7 +95,15 @@ class Prompt:
                         f"{path}:{line}: the {role} message cannot be rendered: {error}",
                         "Correct the template.",
                     ) from error
-        return Prompt(frozenset(columns), tuple(messages))
+        return Prompt(frozenset(columns), tuple(messages), tuple(reading))
+
+    def fields(self) -> Fields | None:
+        """The columns and the literal text of the message that reads columns.
+
+        None if two messages read columns, or none does, or the message has more than literal text,
+        `{{ column }}` and `{{ column | default("text") }}`, or reads a column twice.
+        """
+        return _fields(self._reading[0]) if len(self._reading) == 1 else None
 
     def messages(self, row: Mapping[str, Any]) -> list[dict[str, str]]:
         """The chat messages for one row.
@@ -96,6 +122,41 @@ class Prompt:
             if nulls:
                 reason += f" (null in this row: {', '.join(nulls)})"
             raise RowError(reason) from error
+
+
+def _fields(tree: nodes.Template) -> Fields | None:
+    columns: list[str] = []
+    defaults: list[str | None] = []
+    literals = [""]
+    for part in (node for output in tree.body for node in _parts(output)):
+        match part:
+            case nodes.TemplateData(data=text):
+                literals[-1] += text
+                continue
+            case nodes.Name(name=column):
+                default = None
+            case nodes.Filter(
+                node=nodes.Name(name=column),
+                name="default" | "d",
+                args=[nodes.Const(value=str(default))],
+                kwargs=[],
+                dyn_args=None,
+                dyn_kwargs=None,
+            ):
+                pass
+            case _:
+                return None
+        columns.append(column)
+        defaults.append(default)
+        literals.append("")
+    if len(set(columns)) < len(columns):
+        return None
+    literals[0], literals[-1] = literals[0].lstrip(), literals[-1].rstrip()  # as in messages()
+    return Fields(tuple(columns), tuple(defaults), tuple(literals))
+
+
+def _parts(node: nodes.Node) -> list[nodes.Expr] | list[nodes.Node]:
+    return node.nodes if isinstance(node, nodes.Output) else [node]
 
 
 def _constant(text: str) -> Callable[[Mapping[str, Any]], str]:
