@@ -7,7 +7,7 @@ import pytest
 from support import MODEL, Declare
 
 from acdc_dagster.errors import DeclarationError
-from acdc_dagster.requests.prompt import Prompt, RowError
+from acdc_dagster.requests.prompt import Fields, Prompt, RowError
 
 PATH = Path("assets/job/prompt.md")
 
@@ -168,3 +168,51 @@ def test_a_column_may_have_any_name(name: str) -> None:
     assert messages(text, **{name: "pan", "x": 1})[1] == ("user", "pan 1")
     with pytest.raises(RowError, match=rf"'{name}' is undefined \(null in this row: {name}\)"):
         Prompt.compile(text, PATH).messages({name: None, "x": 1})
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "defaults", "literals"),
+    [
+        ("{{ a }}", "a", [None], ["", ""]),
+        ("\n\nTag:\n{{ a }} by {{ b }}.\n\n", "ab", [None, None], ["Tag:\n", " by ", "."]),
+        ('{{ a | default("none") }}{{ b|d("") }}', "ab", ["none", ""], ["", "", ""]),
+        ("{% raw %}{{ x }}{% endraw %} {{ a }}{# not sent #}!", "a", [None], ["{{ x }} ", "!"]),
+        (FEW_SHOT, ["title"], [None], ["", ""]),
+        ("<!-- user -->\n1 {{ a }}\n<!-- assistant -->\n{", "a", [None], ["1 ", ""]),
+    ],
+)
+def test_the_fields_of_a_simple_message(
+    text: str, columns: list[str], defaults: list[str | None], literals: list[str]
+) -> None:
+    """Columns in order, and the text around them, which put together are the message again."""
+    prompt = Prompt.compile(text, PATH)
+    fields = prompt.fields()
+    assert fields == Fields(tuple(columns), tuple(defaults), tuple(literals))
+    row = {column: f"<{column}>" for column in columns}
+    values = [*row.values(), ""]
+    together = "".join(part for pair in zip(literals, values, strict=True) for part in pair)
+    assert together in [message["content"] for message in prompt.messages(row)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "No columns at all",
+        "<!-- system -->\n{{ a }}\n<!-- user -->\n{{ b }}",
+        "{{ a }} {{ a }}",
+        "{{ a.b }}",
+        "{{ a | upper }}",
+        "{{ a }} {{ 1 + 1 }}",
+        "{{ a | default(b) }}",
+        "{{ a | default('none', true) }}",
+        "{{ a | default(default_value='none') }}",
+        "{{ a | default(0) }}",
+        "{{ a | default('none') | upper }}",
+        "{% if a is defined %}{{ a }}{% endif %}",
+        "{% for x in a %}{{ x }}{% endfor %}",
+        "{% set b = a %}{{ b }}",
+    ],
+)
+def test_no_fields_where_more_than_columns_varies(text: str) -> None:
+    """What is not literal text and plain columns, each once and in one message, is not taken."""
+    assert Prompt.compile(text, PATH).fields() is None

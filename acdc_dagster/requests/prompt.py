@@ -33,6 +33,21 @@ class RowError(Exception):
 
 
 @dataclass(frozen=True)
+class Fields:
+    """A message that is nothing but columns and literal text.
+
+    Attributes:
+        columns: The columns in their order, each once.
+        defaults: What stands for a null of each column; None if it rejects the row.
+        literals: The text before each column, and that after the last: one more than columns.
+    """
+
+    columns: tuple[str, ...]
+    defaults: tuple[str | None, ...]
+    literals: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Prompt:
     """A compiled prompt.
 
@@ -44,6 +59,7 @@ class Prompt:
     columns: frozenset[str]
     templates: tuple[tuple[str, nodes.Template], ...]
     _messages: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...]
+    _reading: tuple[nodes.Template, ...]  # of the messages that read columns
 
     @staticmethod
     def compile(text: str, path: Path) -> "Prompt":
@@ -61,6 +77,7 @@ class Prompt:
         columns: set[str] = set()
         templates: list[tuple[str, nodes.Template]] = []
         messages: list[tuple[str, Callable[[Mapping[str, Any]], str]]] = []
+        reading: list[nodes.Template] = []
         for role, template, line in _cut(text, path):
             try:
                 templates.append((role, jinja.parse(template)))
@@ -79,6 +96,7 @@ class Prompt:
             columns |= {"self" if name == _SELF else name for name in read}
             if read:
                 messages.append((role, compiled.render))
+                reading.append(templates[-1][1])
             else:
                 try:
                     messages.append((role, _constant(compiled.render())))
@@ -87,7 +105,15 @@ class Prompt:
                         f"{path}:{line}: the {role} message cannot be rendered: {error}",
                         "Correct the template.",
                     ) from error
-        return Prompt(frozenset(columns), tuple(templates), tuple(messages))
+        return Prompt(frozenset(columns), tuple(templates), tuple(messages), tuple(reading))
+
+    def fields(self) -> Fields | None:
+        """The columns and the literal text of the message that reads columns.
+
+        None if two messages read columns, or none does, or the message has more than literal text,
+        `{{ column }}` and `{{ column | default("text") }}`, or reads a column twice.
+        """
+        return _fields(self._reading[0]) if len(self._reading) == 1 else None
 
     def messages(self, row: Mapping[str, Any]) -> list[dict[str, str]]:
         """The chat messages for one row.
@@ -115,6 +141,41 @@ def _reads_range(tree: nodes.Template) -> bool:
     return any(
         name.name == "range" and id(name) not in called for name in tree.find_all(nodes.Name)
     )
+
+
+def _fields(tree: nodes.Template) -> Fields | None:
+    columns: list[str] = []
+    defaults: list[str | None] = []
+    literals = [""]
+    for part in (node for output in tree.body for node in _parts(output)):
+        match part:
+            case nodes.TemplateData(data=text):
+                literals[-1] += text
+                continue
+            case nodes.Name(name=column):
+                default = None
+            case nodes.Filter(
+                node=nodes.Name(name=column),
+                name="default" | "d",
+                args=[nodes.Const(value=str(default))],
+                kwargs=[],
+                dyn_args=None,
+                dyn_kwargs=None,
+            ):
+                pass
+            case _:
+                return None
+        columns.append(column)
+        defaults.append(default)
+        literals.append("")
+    if len(set(columns)) < len(columns):
+        return None
+    literals[0], literals[-1] = literals[0].lstrip(), literals[-1].rstrip()  # as in messages()
+    return Fields(tuple(columns), tuple(defaults), tuple(literals))
+
+
+def _parts(node: nodes.Node) -> list[nodes.Expr] | list[nodes.Node]:
+    return node.nodes if isinstance(node, nodes.Output) else [node]
 
 
 def _constant(text: str) -> Callable[[Mapping[str, Any]], str]:
