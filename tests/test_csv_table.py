@@ -30,13 +30,12 @@ def bad_lines(
         b"2,x,y",
         b"2",
         b'2,"x,y"z',
-        b'2,5" pan',
-        b'2,5" by 6" pan',
+        b'2,"x" y',
         b'2,"never closed',
         b"2,\xff\xfe",
         b'2,"a\xff"',
     ],
-    ids=["long", "short", "after a quote", "a quote", "two quotes", "open", "utf8", "quoted utf8"],
+    ids=["long", "short", "after a quote", "a word after", "open", "utf8", "quoted utf8"],
 )
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"], ids=["LF", "CRLF"])
 def test_a_bad_line_is_rejected_alone(
@@ -51,11 +50,38 @@ def test_a_bad_line_is_rejected_alone(
 
 def test_many_bad_lines(deployment: Deployment, declare: Declare) -> None:
     """Bad lines beside each other and at both ends of the rows."""
-    content = b'id,title\n"\n1,Pan\n2,a"b\n\xff\n3\n4,"two\nlines"\n5,x,y\n6,"'
+    content = b'id,title\n"\n1,Pan\n2,"a"b\n\xff\n3\n4,"two\nlines"\n5,x,y\n6,"'
     asked, told = bad_lines(deployment, declare, content)
     assert asked == {"1": "Pan", "4": "two\nlines"}
     assert [line for line, _, _ in told] == [1, 3, 4, 5, 7, 8]
     assert [message for _, message, _ in told] == [f"Line {n}" for n in (2, 4, 5, 6, 9, 10)]
+
+
+def test_a_quote_within_a_field_is_text(deployment: Deployment, declare: Declare) -> None:
+    """A field is quoted if it begins with a quote; in any other, a quote is a character."""
+    content = b'''id,title,more
+1,5" pan,
+2,"a ""b"", c",5" by 6"
+3, "Lid","several
+lines, 5"" wide"
+4,5" pot,"open
+and, closed"
+"5"," ""x""",
+6",7",
+7,,
+'''
+    (deployment.root / "items.csv").write_bytes(content)
+    job = over_table(declare, "items.csv", '[{{ title }}] {{ more | default("-") }}')
+    taken = drain(open_source(job, deployment))
+    assert contents(taken) == {
+        "1": '[5" pan] -',
+        "2": '[a "b", c] 5" by 6"',
+        "3": '[ "Lid"] several\nlines, 5" wide',
+        "4": '[5" pot] open\nand, closed',
+        "5": '[ "x"] -',
+        '6"': '[7"] -',
+    }
+    assert [(r.line, r.code) for r in taken.rejections] == [(7, "null_or_bad_field")]
 
 
 def test_blank_lines_are_no_rows(deployment: Deployment, declare: Declare) -> None:

@@ -66,7 +66,7 @@ class ColumnarBodies:
         return ColumnarBodies(head.removesuffix("]}"), tuple(messages))
 
     @cached_property
-    def columns(self) -> list[_Column]:
+    def _mentions(self) -> list[_Column]:
         """Each mention of a column."""
         pieces = [piece for _, content in self._messages for piece in content]
         return [piece for piece in pieces if isinstance(piece, _Column)]
@@ -74,11 +74,11 @@ class ColumnarBodies:
     @cached_property
     def required(self) -> set[str]:
         """Columns without a default somewhere: a row in which one is null has no body."""
-        return {column.name for column in self.columns if column.default is None}
+        return {column.name for column in self._mentions if column.default is None}
 
     def fits(self, schema: pl.Schema) -> bool:
         """Whether the columns have types that this module writes as Python does."""
-        types = [schema[column.name] for column in self.columns]
+        types = [schema[column.name] for column in self._mentions]
         return all(dtype == pl.String or dtype.is_integer() for dtype in types)
 
     @property

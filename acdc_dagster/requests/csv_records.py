@@ -13,10 +13,14 @@ from acdc_dagster.requests.slices import BadLine
 CODE = "invalid_csv_line"
 # RFC 4180: a field is in quotes, with quotes in it doubled, or has none. Possessive, so that no
 # text takes more than linear time; the other one is for Rust, where none does.
-_FIELD = r'(?:"(?:[^"]|"")*+"|[^",]*+)'
-_RECORD = re.compile(rf"{_FIELD}(?:,{_FIELD})*+")
+_QUOTED = r'"(?:[^"]|"")*+"'
+_RECORD = re.compile(rf'(?:{_QUOTED}|[^",]*+)(?:,(?:{_QUOTED}|[^",]*+))*+')
 _RECORD_IN_RUST = r'(?s)^(?:"(?:[^"]|"")*"|[^",]*)(?:,(?:"(?:[^"]|"")*"|[^",]*))*$'
-_OPENING = re.compile(rf'(?:{_FIELD},)*"(?:[^"]|"")*+')
+# A quote within a field that does not begin with one is a character like any other: 5" pan.
+_LENIENT = rf'(?:{_QUOTED}|(?:[^",\n][^,\n]*+)?)'
+_FIELD = re.compile(rf"(?:\A|(?<=,)){_LENIENT}(?=,|\Z)")
+_MENDABLE = re.compile(rf"{_LENIENT}(?:,{_LENIENT})*+")
+_OPENING = re.compile(rf'(?:{_LENIENT},)*+"(?:[^"]|"")*+')
 _LONGEST = 4 * 2**20  # characters of a record of several lines: a quote that nobody closes ends
 
 
@@ -38,8 +42,8 @@ class Records:
 def records(blocks: Iterable[Lines]) -> Iterator[Records]:
     """The records of one file.
 
-    A quoted field may hold line ends. A line with a quote where none can be, or with one that is
-    never closed, is bad by itself; the line after it begins a record again.
+    A quoted field may hold line ends. A line with text after a closing quote, or with a quote that
+    is never closed, is bad by itself; the line after it begins a record again.
     """
     rest: Lines | None = None
     for block in blocks:
@@ -119,8 +123,9 @@ def _record_at(lines: list[str | None], start: int) -> tuple[str | None, int]:
     first = lines[start]
     if first is None:
         return None, start
-    if _RECORD.fullmatch(first):
-        return first, start + 1
+    record = _well_formed(first)
+    if record is not None:
+        return record, start + 1
     if not _OPENING.fullmatch(first):
         return None, start
     size = 0
@@ -130,9 +135,22 @@ def _record_at(lines: list[str | None], start: int) -> tuple[str | None, int]:
         if line is None or size > _LONGEST:
             return None, start
         if line.count('"') % 2:
-            record = "\n".join(str(part) for part in lines[start : place + 1])
-            return (record, place + 1) if _RECORD.fullmatch(record) else (None, start)
+            record = _well_formed("\n".join(str(part) for part in lines[start : place + 1]))
+            return (None, start) if record is None else (record, place + 1)
     return None, len(lines)
+
+
+def _well_formed(text: str) -> str | None:
+    """A record with all its quotes as RFC 4180 has them; None if that cannot be."""
+    if _RECORD.fullmatch(text):
+        return text
+    if not _MENDABLE.fullmatch(text):
+        return None
+    fields = [field.group() for field in _FIELD.finditer(text)]
+    return ",".join(
+        '"' + field.replace('"', '""') + '"' if '"' in field and field[0] != '"' else field
+        for field in fields
+    )
 
 
 def _is_short(lines: list[str | None]) -> bool:
@@ -145,8 +163,8 @@ def _bad(block: Lines, place: int) -> BadLine:
     if original is None:
         original = str(block.text[place]).encode()
         reason = (
-            "has a quote that is not closed, or stands inside a field without quotes; put the "
-            "field into quotes and double each quote in it."
+            "has a quote that is not closed, or text after one that is; put the field into quotes "
+            "and double each quote in it."
         )
     else:
         reason = "is not valid UTF-8; save the file as UTF-8."
