@@ -24,7 +24,7 @@ class Refused(Exception):
         self.custom_id = custom_id
 
 
-class TextPart(Struct, frozen=True, tag_field="type", tag="text"):
+class TextPart(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="text"):
     """A piece of text of a message."""
 
     text: str
