@@ -7,15 +7,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from acdc_dagster.prefix import order as flat
 from acdc_dagster.prefix.cache import predicted_hit_rate, simulated_hit_rate
-from acdc_dagster.prefix.order import (
-    Tokens,
-    common_prefix,
-    hit_rate,
-    prefix_order,
-    shared_with_previous,
-    sharing,
-)
+from acdc_dagster.prefix.order import common_prefix, hit_rate, sharing
+from acdc_dagster.prefix.sequences import Sequences, Tokens
 
 SEEDS = range(8)
 
@@ -35,6 +30,16 @@ def random_tree(seed: int, count: int = 60) -> list[Tokens]:
         stem = stem[: dice.integers(len(stem) + 1)]
         found.append(np.concatenate([stem, dice.choice(ids, dice.integers(0, 12))]))
     return [found[at] for at in dice.permutation(count)]
+
+
+def prefix_order(tokens: Sequence[Tokens]) -> list[int]:
+    """`order.prefix_order` of these sequences."""
+    return flat.prefix_order(Sequences.of(tokens)).tolist()
+
+
+def shared_with_previous(tokens: Sequence[Tokens]) -> NDArray[np.int64]:
+    """`order.shared_with_previous` of these sequences."""
+    return flat.shared_with_previous(Sequences.of(tokens))
 
 
 def in_order(tokens: Sequence[Tokens]) -> list[Tokens]:

@@ -286,6 +286,7 @@ def test_an_unsupported_field_names_itself(tmp_path: Path, field: str, value: ob
         ("user", "reasoning", "hm"),
         ("system", "reasoning_content", "hm"),
         ("system", "tool_call_id", "c"),
+        ("user", "content", [{"type": "text", "text": "x", "cache_control": {}}]),
     ],
 )
 def test_an_unsupported_field_of_a_message_says_where(

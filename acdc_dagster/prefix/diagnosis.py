@@ -14,7 +14,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from acdc_dagster.prefix.order import Tokens, common_prefix, prefix_order, shared_with_previous
+from acdc_dagster.prefix.order import common_prefix, prefix_order, shared_with_previous
+from acdc_dagster.prefix.sequences import Sequences, Tokens
 
 Ints = NDArray[np.int64]
 
@@ -203,10 +204,11 @@ def _cause(
     if len(group) < 2:
         return
     position = min(heads)
-    tails: list[Tokens] = [requests[int(sample[at])][int(begins[at]) :][:_TAIL] for at in group]
+    tails = Sequences.of(
+        [requests[int(sample[at])][int(begins[at]) :][:_TAIL] for at in group], np.uint32
+    )
     by_tail = prefix_order(tails)
-    ordered: list[Tokens] = [tails[at] for at in by_tail]
-    again = shared_with_previous(ordered)
+    again = shared_with_previous(tails.take(by_tail))
     most = np.maximum(again, np.append(again[1:], 0))
     gains = position + most - shared[np.array(group)[by_tail]]
     gaining = gains > 0

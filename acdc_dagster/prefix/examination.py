@@ -86,7 +86,7 @@ def examine(
         )
     # A repeated row counts as often as it stands in the source.
     place = order.places(hashes)
-    times = np.bincount(place, weights=repeats, minlength=len(order.lcp)).astype(np.int64)
+    times = np.bincount(place, weights=repeats.values, minlength=len(order.lcp)).astype(np.int64)
     lcp, lengths = _repeated(order.lcp, order.lengths, times)
     file_order = _file_order(place, repeats, times)
     rates = HitRates(
@@ -112,9 +112,7 @@ def examine(
             for group in top_groups(lcp, lengths, at_most=5)
         ],
         advice=[
-            *_about_a_varying_piece(
-                order.diagnosis(), chosen.tokenizer, len(lcp), int(lengths.sum())
-            ),
+            *_about_a_varying_piece(order.diagnosis(), chosen.tokenizer, lengths),
             *about_the_order(len(lcp), rates),
         ],
         warnings=warnings,
@@ -182,11 +180,8 @@ class _Order:
     """
 
     def __init__(self, frames: Iterator[Sorted]) -> None:
-        hashes, lcp, lengths = (
-            Growing(np.dtype((np.void, HASH))),
-            Growing(np.int64),
-            Growing(np.int64),
-        )
+        hashes = Growing(np.dtype((np.void, HASH)))
+        lcp, lengths = Growing(np.int64), Growing(np.int64)
         self._stretches: list[Sequences] = []
         self._every, kept, self.repeated_samples = 1, 0, 0
         asked: set[str] = set()
@@ -245,13 +240,13 @@ def _file_order(place: Positions, repeats: Growing, times: Positions) -> Positio
 
 
 def _about_a_varying_piece(
-    found: Diagnosis | None, tokenizer: PromptTokenizer, requests: int, tokens: int
+    found: Diagnosis | None, tokenizer: PromptTokenizer, lengths: Positions
 ) -> list[str]:
     if found is None:
         return []
     one, other = (tokenizer.decode(ids) for ids in found.example)
     return [
-        f"{found.affected:.0%} of the {requests} requests differ after {found.position} tokens and "
-        f"go on alike soon after, as {one!r} and {other!r} do. At the end of the prompt that piece "
-        f"would let them share {found.tokens / tokens:.0%} more of all prompt tokens."
+        f"{found.affected:.0%} of the {len(lengths)} requests differ after {found.position} tokens "
+        f"and go on alike soon after, as {one!r} and {other!r} do. At the end of the prompt that "
+        f"piece would let them share {found.tokens / int(lengths.sum()):.0%} more of all prompt tokens."
     ]

@@ -142,7 +142,7 @@ class Report:
             f"cache hit rate    {_percent(rates.file_order)} in file order, "
             f"{_percent(rates.random_order)} in random order, {_percent(rates.prefix_order)} in "
             f"prefix order, {_percent(rates.bound)} at best",
-            f"                  (blocks of {rates.block_size} tokens, a cache of {rates.kv_tokens})",
+            f"{'':<18}(blocks of {rates.block_size} tokens, {rates.kv_tokens} tokens of cache)",
             *(
                 f"shared prefix     {group.tokens} tokens by {group.requests} requests save "
                 f"{_percent(group.saved / max(lengths.total, 1))}"

@@ -46,11 +46,9 @@ class TokenizerConfig:
         extra: Any = config.get("extra_special_tokens") or config.get("additional_special_tokens")
         own = cast("dict[str, Any]", extra) if isinstance(extra, dict) else {}
         self._extra = cast("list[Any]", extra) if isinstance(extra, list) else []
-        self._named = own | {
-            name: token
-            for name, token in config.items()
-            if (name in _NAMED or name.endswith("_token")) and _text(token)
-        }
+        # In this order the tokens that are missing from tokenizer.json get their ids.
+        names = [*_NAMED, *(name for name in config if name.endswith("_token"))]
+        self._named = {name: config[name] for name in names if _text(config.get(name))} | own
         self.special_tokens = {name: _text(token) for name, token in self._named.items()}
         self.split_special_tokens = bool(config.get("split_special_tokens", False))
         self.chat_templates = _chat_templates(folder, config)

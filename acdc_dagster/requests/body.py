@@ -24,7 +24,9 @@ class Refused(Exception):
         self.custom_id = custom_id
 
 
-class TextPart(Struct, frozen=True, gc=False, tag_field="type", tag="text"):
+class TextPart(
+    Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="type", tag="text"
+):
     """A piece of text of a message."""
 
     text: str
