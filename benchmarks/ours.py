@@ -166,8 +166,11 @@ def order_texts(texts: str, out: str) -> Work:
 
 
 def _text_tokens(texts: Sequence[str]) -> list[Tokens]:
-    padded = (text.encode() + bytes(-len(text.encode()) % 4) for text in texts)
-    return [(np.frombuffer(text, dtype=">u4") & 0x7FFFFFFF).astype(np.int32) for text in padded]
+    encoded = [text.encode() for text in texts]
+    padded = [text + bytes(-len(text) % 4) for text in encoded]
+    flat = np.frombuffer(b"".join(padded), dtype=">u4").astype(np.int32) & 0x7FFFFFFF
+    offsets = np.cumsum([0, *(len(text) // 4 for text in padded)])
+    return [flat[low:high] for low, high in pairwise(offsets.tolist())]
 
 
 def _ordered(sequences: list[Tokens]) -> tuple[list[int], NDArray[np.int64]]:

@@ -35,8 +35,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from benchmarks.bench import MODEL as MODEL_FOLDER
 from benchmarks.data import MODEL
-from benchmarks.prepare import MODEL as MODEL_FOLDER
 
 _PRODUCTS = 8_000
 
