@@ -21,13 +21,15 @@ class Scale:
     Attributes:
         rows: Of the set `three`; the others are as large as their share.
         naive_rows: What the straightforward way is given, and is scaled from.
-        bounded_rows: The two sizes between which bounded memory must not grow.
+        bounded_rows: The two sizes between which bounded memory must not grow,
+        bounded_gib: and the memory that is then given to sort in.
         rounds: Times that each side is run.
     """
 
     rows: int
     naive_rows: int
     bounded_rows: tuple[int, int]
+    bounded_gib: float
     rounds: int
 
     def rows_of(self, name: str) -> int:
@@ -35,8 +37,8 @@ class Scale:
         return self.rows // 2 if name in ("seed", "half") else self.rows
 
 
-FULL = Scale(100_000, 2_000, (100_000, 1_000_000), 5)
-QUICK = Scale(2_000, 200, (2_000, 8_000), 3)
+FULL = Scale(100_000, 2_000, (100_000, 1_000_000), 0.25, 5)
+QUICK = Scale(2_000, 200, (2_000, 8_000), 0.002, 3)
 
 
 @dataclass

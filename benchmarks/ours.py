@@ -7,7 +7,7 @@ it returns is.
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,7 @@ def _prepare(place: _Place) -> dict[str, Any]:
         "distinct": found.distinct,
         "prompt_tokens": found.prompt_tokens,
         "shared_tokens": round(found.sharing * found.prompt_tokens),
-        "spill_share": getattr(found, "spill_share", None),
+        "spilled_bytes": getattr(found, "spilled_bytes", 0),
     }
 
 
@@ -126,27 +126,45 @@ def tokens_of(texts: str, model: str, out: str) -> Work:
     encode = encoder(Path(model))
 
     def tokenise() -> dict[str, int]:
-        ids = encode(pl.read_parquet(texts, columns=["text"])["text"].to_list())
-        lengths = np.array([len(some) for some in ids], dtype=np.int64)
-        flat = np.concatenate([np.asarray(some, dtype=np.int32) for some in ids])
-        np.savez(out, ids=flat, offsets=np.concatenate([[0], np.cumsum(lengths)]))
-        return {"rows": len(ids), "tokens": int(lengths.sum())}
+        found = encode(pl.read_parquet(texts, columns=["text"])["text"].to_list())
+        offsets = np.cumsum([0, *map(len, found)])
+        ids = np.fromiter(chain.from_iterable(found), np.int32, offsets[-1])
+        np.savez(out, ids=ids, offsets=offsets)
+        return {"rows": len(found), "tokens": len(ids)}
 
     return tokenise
 
 
-def load_tokens(file: str) -> list[Tokens]:
-    """The sequences that `tokens_of` wrote."""
-    with np.load(file) as stored:
-        ids, offsets = stored["ids"], stored["offsets"]
+def _load(tokens: str) -> list[Tokens]:
+    with np.load(tokens) as stored:
+        return _sequences(stored["ids"], stored["offsets"])
+
+
+def _sequences(ids: Tokens, offsets: NDArray[np.int64]) -> list[Tokens]:
     return [ids[low:high] for low, high in pairwise(offsets.tolist())]
+
+
+@dataclass(frozen=True)
+class _Ordered:
+    """Positions in prefix order, and in that order the LCP array and the lengths."""
+
+    order: NDArray[np.int64]
+    lcp: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+    @staticmethod
+    def of(sequences: list[Tokens]) -> "_Ordered":
+        order = prefix_order(sequences)
+        ordered = [sequences[at] for at in order]
+        lengths = np.fromiter(map(len, ordered), np.int64, len(ordered))
+        return _Ordered(np.asarray(order), shared_with_previous(ordered), lengths)
 
 
 def order_tokens(tokens: str, rows: int | None = None) -> Work:
     """Prefix order and LCP array of token arrays that lie in memory; the sum of the LCPs."""
-    sequences = load_tokens(tokens)[:rows]
-    prefix_order(sequences[:_WARM_UP])
-    return lambda: int(_ordered(sequences)[1].sum())
+    sequences = _load(tokens)[:rows]
+    _Ordered.of(sequences[:_WARM_UP])
+    return lambda: int(_Ordered.of(sequences).lcp.sum())
 
 
 def order_texts(texts: str, out: str) -> Work:
@@ -155,12 +173,12 @@ def order_texts(texts: str, out: str) -> Work:
     Four bytes stand for a token, so the order is that of the texts. The order is saved to `out`.
     """
     few = pl.read_parquet(texts, columns=["text"], n_rows=_WARM_UP)["text"].to_list()
-    prefix_order(_text_tokens(few))
+    _Ordered.of(_text_tokens(few))
 
     def order() -> int:
-        found, lcp = _ordered(_text_tokens(pl.read_parquet(texts)["text"].to_list()))
-        np.save(out, np.asarray(found, dtype=np.int64))
-        return int(lcp.sum())
+        found = _Ordered.of(_text_tokens(pl.read_parquet(texts)["text"].to_list()))
+        np.save(out, found.order)
+        return int(found.lcp.sum())
 
     return order
 
@@ -168,14 +186,8 @@ def order_texts(texts: str, out: str) -> Work:
 def _text_tokens(texts: Sequence[str]) -> list[Tokens]:
     encoded = [text.encode() for text in texts]
     padded = [text + bytes(-len(text) % 4) for text in encoded]
-    flat = np.frombuffer(b"".join(padded), dtype=">u4").astype(np.int32) & 0x7FFFFFFF
-    offsets = np.cumsum([0, *(len(text) // 4 for text in padded)])
-    return [flat[low:high] for low, high in pairwise(offsets.tolist())]
-
-
-def _ordered(sequences: list[Tokens]) -> tuple[list[int], NDArray[np.int64]]:
-    order = prefix_order(sequences)
-    return order, shared_with_previous([sequences[at] for at in order])
+    ids = np.frombuffer(b"".join(padded), dtype=">u4").astype(np.int32) & 0x7FFFFFFF
+    return _sequences(ids, np.cumsum([0, *(len(text) // 4 for text in padded)]))
 
 
 def hit_rates(tokens: str, orders: dict[str, str]) -> Work:
@@ -185,23 +197,20 @@ def hit_rates(tokens: str, orders: dict[str, str]) -> Work:
         tokens: What `tokens_of` wrote.
         orders: Name → .npy file of row numbers in the order in which they would run.
     """
-    sequences = load_tokens(tokens)
+    sequences = _load(tokens)
 
     def rates() -> dict[str, float]:
-        order, lcp = _ordered(sequences)
-        lengths = np.array([len(sequences[at]) for at in order], dtype=np.int64)
+        found = _Ordered.of(sequences)
+        lcp, lengths = found.lcp, found.lengths
         paths = block_paths(lcp, lengths, BLOCK)
-        place = np.empty(len(order), dtype=np.int64)
-        place[order] = np.arange(len(order))
-        found = {
-            "predicted": hit_rate(lcp, lengths, BLOCK),
-            "sorted": simulated_hit_rate(paths, lengths, BLOCK, CACHE),
-        }
-        for name, file in orders.items():
-            at = place[np.load(file)]
-            some = (paths[one] for one in at)
-            found[name] = simulated_hit_rate(some, lengths[at], BLOCK, CACHE)
-        return found
+        rates = {"predicted": hit_rate(lcp, lengths, BLOCK)}
+        place = np.argsort(found.order)  # of each row in prefix order
+        rows = {"sorted": found.order} | {name: np.load(file) for name, file in orders.items()}
+        for name, some in rows.items():
+            at = place[some]
+            run = (paths[one] for one in at)
+            rates[name] = simulated_hit_rate(run, lengths[at], BLOCK, CACHE)
+        return rates
 
     return rates
 
@@ -212,11 +221,11 @@ def shards(tokens: str, count: int, answer_tokens: int = 64) -> Work:
     `loss` is the hit tokens that the cuts lose over all hit tokens, `imbalance` the work of the
     most loaded shard over the mean. Work is the prompt tokens computed anew and the answer's.
     """
-    sequences = load_tokens(tokens)
+    sequences = _load(tokens)
 
     def cut() -> dict[str, float]:
-        order, lcp = _ordered(sequences)
-        lengths = np.array([len(sequences[at]) for at in order], dtype=np.int64)
+        found = _Ordered.of(sequences)
+        lcp, lengths = found.lcp, found.lengths
         hits = np.minimum(lcp, lengths - 1) // BLOCK * BLOCK
         ranges = cut_points(lcp, (lengths - hits + answer_tokens).astype(np.float64), count)
         starts = np.array([start for start, _ in ranges[1:]], dtype=np.int64)

@@ -15,16 +15,15 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.bench import FULL, MODEL, QUICK, Bench, Scale, Skipped
+from benchmarks.bench import FULL, MODEL, QUICK, Bench, Skipped
 from benchmarks.measure import Step, cpu, peak_gb, run
 
-# What makes preparation keep its memory bounded whatever the size of the input: environment
-# variables for the process. Empty while the package has no such mode.
-BOUNDED: dict[str, str] = {}
-
+# The environment variable that says in how many GiB preparation sorts; what is more is spilled.
+_SORT_MEMORY = "ACDC_SORT_MEMORY_GIB"
 _SHARDS = 64
 
 
@@ -117,19 +116,19 @@ def hit_prediction(bench: Bench) -> None:
 
 
 def bounded_memory(bench: Bench) -> None:
-    """Peaks of bounded preparation at two sizes, and how much of the input it spills."""
-    if not BOUNDED:
-        raise Skipped("The package has no bounded mode yet; benchmarks.prepare.BOUNDED is empty.")
-    small, large = (
-        run(bench.prepared(bench.requests("three", rows), "bounded", BOUNDED))
-        for rows in bench.scale.bounded_rows
-    )
+    """Peaks at two sizes when little memory is given, and how much of the input is spilled."""
+    given = {_SORT_MEMORY: str(bench.scale.bounded_gib)}
+    files = [bench.requests("three", rows) for rows in bench.scale.bounded_rows]
+    small = run(bench.prepared(files[0], "bounded", given))
+    if not small.result["spilled_bytes"]:
+        raise Skipped(f"Nothing was spilled with {_SORT_MEMORY}={bench.scale.bounded_gib}.")
+    large = run(bench.prepared(files[1], "bounded", given))
     bench.found["peak_gb_bounded"] = large.peak_gb
     bench.found["peak_gb_bounded_small"] = small.peak_gb
     bench.found["peak_gb_bounded_ratio"] = large.peak_gb / small.peak_gb
-    if large.result["spill_share"] is not None:
-        bench.found["spill_share"] = large.result["spill_share"]
-    bench.record["bounded_rows"] = bench.scale.bounded_rows
+    size = Path(files[1]).stat().st_size
+    bench.found["spill_share"] = large.result["spilled_bytes"] / size
+    bench.record |= {"bounded": asdict(large), "bounded_small": asdict(small)}
 
 
 def shard_cuts(bench: Bench, name: str) -> None:
@@ -191,7 +190,8 @@ def main() -> None:
     scale = QUICK if options.quick else FULL
     if options.rows:
         few = min(scale.naive_rows, options.rows)
-        scale = Scale(options.rows, few, (options.rows, 10 * options.rows), scale.rounds)
+        bounded = (options.rows, 10 * options.rows)
+        scale = replace(scale, rows=options.rows, naive_rows=few, bounded_rows=bounded)
     with tempfile.TemporaryDirectory(prefix="acdc-benchmark-") as temporary:
         folder = options.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
