@@ -10,9 +10,8 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from support import REPOSITORY
+from support import REPOSITORY, take_files
 
-from acdc_dagster.requests.jsonl import take_files
 from benchmarks.data import SETS, request_file, request_lines
 from benchmarks.measure import Step, alternate, run
 

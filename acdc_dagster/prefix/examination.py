@@ -245,8 +245,9 @@ def _about_a_varying_piece(
     if found is None:
         return []
     one, other = (tokenizer.decode(ids) for ids in found.example)
+    total = int(lengths.sum())
     return [
         f"{found.affected:.0%} of the {len(lengths)} requests differ after {found.position} tokens "
         f"and go on alike soon after, as {one!r} and {other!r} do. At the end of the prompt that "
-        f"piece would let them share {found.tokens / int(lengths.sum()):.0%} more of all prompt tokens."
+        f"piece would let them share {found.tokens / total:.0%} more of all prompt tokens."
     ]
