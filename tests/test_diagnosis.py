@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from acdc_dagster.prefix.diagnosis import Diagnosis, diagnose
 from acdc_dagster.prefix.order import prefix_order, shared_with_previous
+from acdc_dagster.prefix.sequences import Sequences
 
 Ids = NDArray[np.int32]
 DIGITS = 10  # the ids 0 to 9 are digits; text has larger ones
@@ -31,14 +32,15 @@ def seconds(at: int) -> Ids:
 
 def flat(requests: list[Ids]) -> tuple[Ids, NDArray[np.int64]]:
     """The requests in prefix order, one after the other."""
-    ordered = [requests[at] for at in prefix_order(requests)]
+    ordered = [requests[at] for at in prefix_order(Sequences.of(requests))]
     offsets = np.cumsum([0, *(len(ids) for ids in ordered)])
     return np.concatenate([np.zeros(0, dtype=np.int32), *ordered]), offsets
 
 
 def shared_tokens(requests: list[Ids]) -> int:
     """What the job shares."""
-    return int(shared_with_previous([requests[at] for at in prefix_order(requests)]).sum())
+    packed = Sequences.of(requests)
+    return int(shared_with_previous(packed.take(prefix_order(packed))).sum())
 
 
 def job(rows: int, prompt: Callable[[int], list[Ids]]) -> list[Ids]:
@@ -86,7 +88,7 @@ def test_an_order_beside_the_tokens() -> None:
     """Tokens may lie in any order if the prefix order is given."""
     requests = job(300, lambda row: [HEAD, seconds(MOMENTS[row]), RULES])
     offsets = np.cumsum([0, *(len(ids) for ids in requests)])
-    order = np.array(prefix_order(requests))
+    order = prefix_order(Sequences.of(requests))
     assert diagnose(np.concatenate(requests), offsets, order) == diagnose(*flat(requests))
 
 

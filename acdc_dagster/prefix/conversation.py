@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import msgspec
 
-from acdc_dagster.requests.body import ChatBody, Message, TextPart, Tool
+from acdc_dagster.requests.body import ChatBody
+from acdc_dagster.requests.message import Message, TextPart, Tool
 
 
 def conversation(body: ChatBody, *, parts: bool, developer: bool) -> list[dict[str, Any]]:
