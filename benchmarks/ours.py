@@ -5,23 +5,30 @@ it returns is.
 """
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
+import pyarrow.compute
 import yaml
 from deltalake import DeltaTable
 from numpy.typing import NDArray
 
 from acdc_dagster.deployment import Deployment, Model
 from acdc_dagster.job import Job
-from acdc_dagster.planning.shards import cut_points
-from acdc_dagster.prefix.cache import block_paths, simulated_hit_rate
-from acdc_dagster.prefix.order import Tokens, hit_rate, prefix_order, shared_with_previous
+from acdc_dagster.planning.shards import (
+    cut_points,
+    request_cost,
+    shard_imbalance,
+    shard_loss,
+)
+from acdc_dagster.prefix.cache import predicted_hit_rate, simulated_hit_rate
+from acdc_dagster.prefix.order import common_prefixes, hit_rate, prefix_order
+from acdc_dagster.prefix.sequences import Sequences
 from acdc_dagster.prefix.stage import sort_requests
 from acdc_dagster.prefix.tokenizer import ModelTokenizer
 from acdc_dagster.requests.stage import take_in
@@ -91,7 +98,7 @@ def _prepare(place: _Place) -> dict[str, Any]:
         "distinct": found.distinct,
         "prompt_tokens": found.prompt_tokens,
         "shared_tokens": round(found.sharing * found.prompt_tokens),
-        "spilled_bytes": getattr(found, "spilled_bytes", 0),
+        "spilled_bytes": found.spilled_bytes,
     }
 
 
@@ -117,31 +124,35 @@ def _bytes(tables: Tables) -> int:
 def encoder(model: Path) -> Callable[[list[str]], list[list[int]]]:
     """From rendered prompts to token ids as the package makes them; loads the tokenizer once."""
     tokenizer = ModelTokenizer(model)
-    return lambda texts: tokenizer.encode(texts, chat=True)
+
+    def encode(texts: list[str]) -> list[list[int]]:
+        found = tokenizer.encode(texts, chat=True)
+        return [found[at].tolist() for at in range(len(found))]
+
+    return encode
 
 
 def tokens_of(texts: str, model: str, out: str) -> Work:
     """Tokenise a Parquet file of texts (column `text`) into an .npz of ids and offsets."""
-
-    encode = encoder(Path(model))
+    tokenizer = ModelTokenizer(Path(model))
 
     def tokenise() -> dict[str, int]:
-        found = encode(pl.read_parquet(texts, columns=["text"])["text"].to_list())
-        offsets = np.cumsum([0, *map(len, found)])
-        ids = np.fromiter(chain.from_iterable(found), np.int32, offsets[-1])
-        np.savez(out, ids=ids, offsets=offsets)
-        return {"rows": len(found), "tokens": len(ids)}
+        column = pl.read_parquet(texts, columns=["text"])["text"]
+        parts = [tokenizer.encode(some.to_list(), chat=True) for some in _slices(column)]
+        found = Sequences.concat(parts)
+        np.savez(out, ids=found.tokens, offsets=found.offsets)
+        return {"rows": len(found), "tokens": len(found.tokens)}
 
     return tokenise
 
 
-def _load(tokens: str) -> list[Tokens]:
+def _slices(column: pl.Series, rows: int = 4096) -> list[pl.Series]:
+    return [column[at : at + rows] for at in range(0, len(column), rows)]
+
+
+def _load(tokens: str) -> Sequences:
     with np.load(tokens) as stored:
-        return _sequences(stored["ids"], stored["offsets"])
-
-
-def _sequences(ids: Tokens, offsets: NDArray[np.int64]) -> list[Tokens]:
-    return [ids[low:high] for low, high in pairwise(offsets.tolist())]
+        return Sequences(stored["ids"], stored["offsets"])
 
 
 @dataclass(frozen=True)
@@ -153,45 +164,49 @@ class _Ordered:
     lengths: NDArray[np.int64]
 
     @staticmethod
-    def of(sequences: list[Tokens]) -> "_Ordered":
+    def of(sequences: Sequences) -> "_Ordered":
         order = prefix_order(sequences)
-        ordered = [sequences[at] for at in order]
-        lengths = np.fromiter(map(len, ordered), np.int64, len(ordered))
-        return _Ordered(np.asarray(order), shared_with_previous(ordered), lengths)
+        lcp = common_prefixes(sequences, order[:-1], order[1:])
+        return _Ordered(order, np.append(np.zeros(1, np.int64), lcp), sequences.lengths[order])
 
 
 def order_tokens(tokens: str, rows: int | None = None) -> Work:
     """Prefix order and LCP array of token arrays that lie in memory; the sum of the LCPs."""
-    sequences = _load(tokens)[:rows]
-    _Ordered.of(sequences[:_WARM_UP])
+    sequences = _first(_load(tokens), rows)
+    _Ordered.of(_first(sequences, _WARM_UP))
     return lambda: int(_Ordered.of(sequences).lcp.sum())
 
 
-def order_texts(texts: str, out: str) -> Work:
-    """A Parquet file of texts to the rows in prefix order, with the LCP array.
+def _first(sequences: Sequences, rows: int | None) -> Sequences:
+    if rows is None:
+        return sequences
+    offsets = sequences.offsets[: rows + 1]
+    return Sequences(sequences.tokens[: offsets[-1]], offsets)
 
-    Four bytes stand for a token, so the order is that of the texts. The order is saved to `out`.
+
+def order_texts(texts: str, out: str) -> Work:
+    """A Parquet file of texts to the rows in prefix order, with the LCP array, both by bytes.
+
+    The order is saved to `out`.
     """
-    few = pl.read_parquet(texts, columns=["text"], n_rows=_WARM_UP)["text"].to_list()
-    _Ordered.of(_text_tokens(few))
+    _Ordered.of(_bytes_of(pl.read_parquet(texts, columns=["text"], n_rows=_WARM_UP)["text"]))
 
     def order() -> int:
-        found = _Ordered.of(_text_tokens(pl.read_parquet(texts)["text"].to_list()))
+        found = _Ordered.of(_bytes_of(pl.read_parquet(texts, columns=["text"])["text"]))
         np.save(out, found.order)
         return int(found.lcp.sum())
 
     return order
 
 
-def _text_tokens(texts: Sequence[str]) -> list[Tokens]:
-    encoded = [text.encode() for text in texts]
-    padded = [text + bytes(-len(text) % 4) for text in encoded]
-    ids = np.frombuffer(b"".join(padded), dtype=">u4").astype(np.int32) & 0x7FFFFFFF
-    return _sequences(ids, np.cumsum([0, *(len(text) // 4 for text in padded)]))
+def _bytes_of(texts: pl.Series) -> Sequences:
+    array = pa.compute.cast(texts.to_arrow(), pa.large_binary())
+    _, offsets, data = array.buffers()
+    return Sequences(np.frombuffer(data, np.uint8), np.frombuffer(offsets, np.int64))
 
 
 def hit_rates(tokens: str, orders: dict[str, str]) -> Work:
-    """Hit rates of a set of tokenised prompts: bound, simulated in prefix order, and in others.
+    """Hit rates of tokenised prompts: predicted and simulated, in prefix order and in others.
 
     Args:
         tokens: What `tokens_of` wrote.
@@ -202,39 +217,32 @@ def hit_rates(tokens: str, orders: dict[str, str]) -> Work:
     def rates() -> dict[str, float]:
         found = _Ordered.of(sequences)
         lcp, lengths = found.lcp, found.lengths
-        paths = block_paths(lcp, lengths, BLOCK)
-        rates = {"predicted": hit_rate(lcp, lengths, BLOCK)}
+        rates = {
+            "predicted": hit_rate(lcp, lengths, BLOCK),
+            "predicted_shuffled": predicted_hit_rate(lcp, lengths, BLOCK, CACHE),
+            "sorted": simulated_hit_rate(lcp, lengths, BLOCK, CACHE),
+        }
         place = np.argsort(found.order)  # of each row in prefix order
-        rows = {"sorted": found.order} | {name: np.load(file) for name, file in orders.items()}
+        shuffled = np.random.default_rng(7).permutation(len(sequences))
+        rows = {"shuffled": shuffled} | {name: np.load(file) for name, file in orders.items()}
         for name, some in rows.items():
-            at = place[some]
-            run = (paths[one] for one in at)
-            rates[name] = simulated_hit_rate(run, lengths[at], BLOCK, CACHE)
+            rates[name] = simulated_hit_rate(lcp, lengths, BLOCK, CACHE, place[some])
         return rates
 
     return rates
 
 
 def shards(tokens: str, count: int, answer_tokens: int = 64) -> Work:
-    """What cutting the prefix order into shards costs.
-
-    `loss` is the hit tokens that the cuts lose over all hit tokens, `imbalance` the work of the
-    most loaded shard over the mean. Work is the prompt tokens computed anew and the answer's.
-    """
+    """What cutting the prefix order into shards costs: see `shard_loss` and `shard_imbalance`."""
     sequences = _load(tokens)
 
     def cut() -> dict[str, float]:
         found = _Ordered.of(sequences)
-        lcp, lengths = found.lcp, found.lengths
-        hits = np.minimum(lcp, lengths - 1) // BLOCK * BLOCK
-        ranges = cut_points(lcp, (lengths - hits + answer_tokens).astype(np.float64), count)
-        starts = np.array([start for start, _ in ranges[1:]], dtype=np.int64)
-        lost = int(hits[starts].sum())
-        hits[starts] = 0  # a shard's first request finds an empty cache
-        work = np.add.reduceat(lengths - hits + answer_tokens, [start for start, _ in ranges])
+        cost = request_cost(found.lengths, found.lcp, answer_tokens)
+        ranges = cut_points(found.lcp, cost, count)
         return {
-            "loss": lost / max(int(hits.sum()) + lost, 1),
-            "imbalance": float(work.max() / work.mean()),
+            "loss": shard_loss(found.lcp, ranges),
+            "imbalance": shard_imbalance(cost, ranges),
             "shards": len(ranges),
         }
 
