@@ -43,7 +43,7 @@ JOB_NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
 
 
 class Source(Declared):
-    """Where the rows come from: a table, or OpenAI-batch JSONL files."""
+    """Where the rows come from: a table, or batch JSONL files."""
 
     table: str | None = Field(
         default=None,
@@ -71,7 +71,8 @@ class Source(Declared):
     )
     requests: str | None = Field(
         default=None,
-        description="OpenAI-batch JSONL file or glob, .gz too; {partition} stands for the key.",
+        description="Batch JSONL files of OpenAI, Anthropic or Gemini, packed or not: path, glob or "
+        "URI; {partition} stands for the key.",
     )
 
     @model_validator(mode="after")

@@ -6,10 +6,11 @@ from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import DeclarationError
 from acdc_dagster.prefix.examination import examine
 from acdc_dagster.prefix.report import Report
-from acdc_dagster.requests.jsonl import RequestFiles
+from acdc_dagster.requests.jsonl import RequestFiles, request_files
 from acdc_dagster.requests.stage import source_of
 
 _BLOCK_SIZE = 16
+_NO_MODEL = "(the job's)"
 
 
 def check_source(
@@ -22,7 +23,7 @@ def check_source(
     """Examine a file, or the source of a job of this deployment.
 
     Args:
-        what: Path of an OpenAI-batch file; what is no file and the name of a job is that job.
+        what: Path or URI of a batch file; what is no file and the name of a job is that job.
         partition: The job's partition key.
         tokenizer: See `examine`.
         block_size: Tokens in a KV block; the environment's if None, else 16.
@@ -37,8 +38,9 @@ def check_source(
     if block_size is None:
         local = deployment.environment.backends.local if deployment else None
         block_size = local.engine.block_size if local else _BLOCK_SIZE
-    if deployment is None or Path(what).exists() or what not in deployment.jobs():
-        return examine(RequestFiles([Path(what)]), what, None, tokenizer, block_size, kv_tokens)
+    if "://" in what or deployment is None or Path(what).exists() or what not in deployment.jobs():
+        source = _files(what, deployment)
+        return examine(source, what, None, tokenizer, block_size, kv_tokens)
     job = deployment.job(what)
     if (partition is None) != (job.declared.partitions.cadence == "none"):
         raise DeclarationError(
@@ -48,6 +50,16 @@ def check_source(
     source = source_of(job, deployment, partition or "")
     name = f"{what}, partition {partition}" if partition else what
     return examine(source, name, job.declared.model, tokenizer, block_size, kv_tokens)
+
+
+def _files(what: str, deployment: Deployment | None) -> RequestFiles:
+    """The files; a job would give its model to lines that name none of this deployment's."""
+    models = list(deployment.environment.models) if deployment else []
+    model = models[0] if len(models) == 1 else _NO_MODEL
+    if "://" not in what:
+        return RequestFiles([Path(what)], model)
+    options = deployment.environment.storage_options if deployment else {}
+    return RequestFiles(request_files(what, "", Path(), options), model)
 
 
 def _deployment() -> Deployment | None:

@@ -4,7 +4,7 @@ The parser is strict on purpose. A field that the engine would ignore changes th
 word, so an unsupported field rejects its row and names itself.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -114,6 +114,7 @@ class CompletionBody(_Common, frozen=True, gc=False, forbid_unknown_fields=True,
 
 
 Body = ChatBody | CompletionBody
+T = TypeVar("T")
 
 
 class _Envelope(Struct, frozen=True, gc=False):
@@ -139,20 +140,7 @@ def parse_line(line: bytes) -> tuple[str, str, str, Body]:
     Raises:
         Refused: Why the line is no request.
     """
-    try:
-        line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise Refused(
-            "invalid_json_line", f"The line is not valid UTF-8 at its byte {error.start}."
-        ) from None
-    try:
-        envelope = _envelope.decode(line)
-    except msgspec.ValidationError:
-        raise Refused("invalid_json_line", "The line is JSON, but not an object.") from None
-    except msgspec.DecodeError as error:
-        raise Refused("invalid_json_line", f"The line is not valid JSON: {error}.") from None
-    except RecursionError:
-        raise Refused("invalid_json_line", "The line is nested too deeply.") from None
+    envelope = decode_line(line, _envelope)
     custom_id = check_custom_id(envelope.custom_id)
     if envelope.method != "POST":
         raise Refused("invalid_method", f"method must be POST, not {envelope.method!r}.", custom_id)
@@ -172,20 +160,46 @@ def parse_line(line: bytes) -> tuple[str, str, str, Body]:
     return custom_id, envelope.url, raw.decode("utf-8"), body
 
 
-def check_custom_id(custom_id: object) -> str:
+def decode_line(line: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    """The object in one line of a file.
+
+    Raises:
+        Refused: The line is not UTF-8, not JSON or no object.
+    """
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Refused(
+            "invalid_json_line", f"The line is not valid UTF-8 at its byte {error.start}."
+        ) from None
+    try:
+        return decoder.decode(line)
+    except msgspec.ValidationError:
+        raise Refused("invalid_json_line", "The line is JSON, but not an object.") from None
+    except msgspec.DecodeError as error:
+        raise Refused("invalid_json_line", f"The line is not valid JSON: {error}.") from None
+    except RecursionError:
+        raise Refused("invalid_json_line", "The line is nested too deeply.") from None
+
+
+def check_custom_id(custom_id: object, name: str = "custom_id") -> str:
     """`custom_id` if it can be one.
+
+    Args:
+        custom_id: What the row gives.
+        name: What the field is called there.
 
     Raises:
         Refused: It is missing, no string (7 and "7" are never taken for the same) or blank.
     """
     if custom_id is None:
-        raise Refused("missing_required_parameter", "custom_id is missing.")
+        raise Refused("missing_required_parameter", f"{name} is missing.")
     if not isinstance(custom_id, str):
         raise Refused(
-            "invalid_custom_id", f"custom_id must be a string, not {custom_id!r}; put it in quotes."
+            "invalid_custom_id", f"{name} must be a string, not {custom_id!r}; put it in quotes."
         )
     if not custom_id.strip():
-        raise Refused("invalid_custom_id", "custom_id is empty or blank.", custom_id)
+        raise Refused("invalid_custom_id", f"{name} is empty or blank.", custom_id)
     return custom_id
 
 
@@ -197,10 +211,8 @@ def parse_body(endpoint: str, raw: bytes | str) -> Body:
     """
     try:
         body: Body = _bodies[endpoint].decode(raw)
-    except msgspec.ValidationError as error:
-        raise Refused(_code(str(error)), f"body: {error}.") from None
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise Refused("invalid_json_line", f"body: {error}.") from None
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise refusal("body", error) from None
     check_body(body)
     return body
 
@@ -251,6 +263,13 @@ def _check_message(at: str, message: Message) -> None:
                 "unsupported_parameter",
                 f"{at}.{name} belongs to role {role}, not to role {message.role}.",
             )
+
+
+def refusal(at: str, error: Exception) -> Refused:
+    """What to refuse a row with whose part `at` msgspec could not decode."""
+    if not isinstance(error, msgspec.ValidationError):
+        return Refused("invalid_json_line", f"{at}: {error}.")
+    return Refused(_code(str(error)), f"{at}: {error}.")
 
 
 def _code(error: str) -> str:

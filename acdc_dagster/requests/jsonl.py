@@ -1,22 +1,24 @@
-"""OpenAI-batch JSONL files as a source."""
+"""Batch JSONL files as a source: OpenAI's, and those of other providers."""
 
 import glob
 import gzip
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
 import polars as pl
 import zstandard
+from polars.exceptions import PolarsError
 
 from acdc_dagster.errors import SourceError
 from acdc_dagster.requests.batch import REQUEST, Batch
-from acdc_dagster.requests.body import Refused, parse_line
-from acdc_dagster.requests.line import plain_line
+from acdc_dagster.requests.body import Refused
+from acdc_dagster.requests.foreign import LineReader
 from acdc_dagster.requests.rejected import Rejection
+from acdc_dagster.requests.remote import RemoteFile, remote_files
 
 _BOM = b"\xef\xbb\xbf"
 # Whatever the file is called.
@@ -29,12 +31,17 @@ _Row = tuple[str, str, str, str, str, int]
 
 @dataclass(frozen=True)
 class RequestFiles:
-    """OpenAI-batch files, read one after the other; gzip and zstd files are unpacked on the way.
+    """Batch files, read one after the other; gzip and zstd files are unpacked on the way.
 
     Every line that is not blank is one row.
+
+    Attributes:
+        files: In this order.
+        model: The model for requests of formats other than OpenAI's.
     """
 
-    files: list[Path]
+    files: Sequence[Path | RemoteFile]
+    model: str
 
     @property
     def warnings(self) -> list[str]:
@@ -44,63 +51,81 @@ class RequestFiles:
     def batches(self) -> Iterator[Batch]:
         """See `Source.batches`."""
         for file in self.files:
+            reader = LineReader(self.model)
             try:
+                if isinstance(file, RemoteFile):
+                    yield from _remote_batches(file, reader)
+                    continue
                 with _open(file) as stream:
-                    yield from _batches(str(file), stream)
-            except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
+                    yield from _batches(str(file), stream, reader)
+            except (OSError, EOFError, PolarsError, zlib.error, zstandard.ZstdError) as error:
                 raise SourceError(
                     f"{file} cannot be read: {error}", "Check that it is there and whole."
                 ) from error
 
 
-def request_files(pattern: str, partition: str, root: Path) -> RequestFiles:
-    """The files that `pattern`, relative to `root`, names for one partition, sorted.
+def request_files(
+    pattern: str, partition: str, root: Path, storage_options: dict[str, str]
+) -> Sequence[Path | RemoteFile]:
+    """The files that `pattern`, a URI or relative to `root`, names for one partition, sorted.
 
     Raises:
-        SourceError: There is none.
+        SourceError: There is none, or the store cannot be listed.
     """
     place = pattern.replace("{partition}", glob.escape(partition))
-    if (root / place).is_file():  # a name is itself before it is a pattern
-        return RequestFiles([root / place])
-    names = glob.glob(place, root_dir=root, recursive=True)  # noqa: PTH207 - may be absolute
-    found = sorted(root / name for name in names)
+    remote = "://" in place
+    found = remote_files(place, storage_options) if remote else _local_files(place, root)
     if not found:
         raise SourceError(
-            f"No request file is at {root / place}.",
+            f"No request file is at {place if remote else root / place}.",
             "Correct source.requests in the job's defs.yaml, or put the file there.",
         )
-    return RequestFiles(found)
+    return found
 
 
-def _batches(source: str, stream: BinaryIO) -> Iterator[Batch]:
+def _local_files(place: str, root: Path) -> list[Path]:
+    if (root / place).is_file():  # a name is itself before it is a pattern
+        return [root / place]
+    names = glob.glob(place, root_dir=root, recursive=True)  # noqa: PTH207 - may be absolute
+    return sorted(root / name for name in names)
+
+
+def _batches(source: str, stream: BinaryIO, reader: LineReader) -> Iterator[Batch]:
     number, offset = 1, 0
     while lines := stream.readlines(_BATCH):
-        yield _batch(source, lines, number, offset)
+        yield _batch(source, lines, number, offset, reader)
         number += len(lines)
         offset += sum(map(len, lines))
 
 
-def _batch(source: str, lines: list[bytes], first: int, offset: int) -> Batch:
+def _remote_batches(file: RemoteFile, reader: LineReader) -> Iterator[Batch]:
+    for lines in file.lines():
+        texts = [text.encode() for text in lines.text]
+        yield _batch(file.uri, texts, lines.first, None, reader)
+
+
+def _batch(
+    source: str, lines: list[bytes], first: int, offset: int | None, reader: LineReader
+) -> Batch:
     rows: list[_Row] = []
     places: list[int] = []
     rejections: list[Rejection] = []
     for at, line in enumerate(lines):
-        plain = plain_line(line)
-        if plain is None:
+        request = reader.plain(line)
+        if request is None:
             content = line.removeprefix(_BOM) if first + at == 1 else line
             content = content.strip(b"\r\n")
             if not content.strip():
                 continue
             try:
-                custom_id, endpoint, raw_body, body = parse_line(content)
+                request = reader.read(content)
             except Refused as refused:
-                start = offset + sum(map(len, lines[:at]))
+                start = None if offset is None else offset + sum(map(len, lines[:at]))
                 rejections.append(
                     Rejection.of(refused, source, first + at, content, byte_offset=start)
                 )
                 continue
-            plain = custom_id, endpoint, body.model, raw_body
-        rows.append((*plain, source, first + at))
+        rows.append((*request, source, first + at))
         places.append(at)
     requests = pl.DataFrame(rows, schema=REQUEST, orient="row")
     return Batch(requests, lambda row: lines[places[row]].rstrip(b"\r\n"), rejections)

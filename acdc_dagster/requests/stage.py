@@ -7,7 +7,7 @@ from acdc_dagster.deployment import Deployment
 from acdc_dagster.job import Job
 from acdc_dagster.requests.batch import Source
 from acdc_dagster.requests.intake import Intake, RepeatedIdsError
-from acdc_dagster.requests.jsonl import request_files
+from acdc_dagster.requests.jsonl import RequestFiles, request_files
 from acdc_dagster.requests.rejected import rejected_rows
 from acdc_dagster.requests.table import TableSource
 from acdc_dagster.tables import Tables
@@ -54,8 +54,9 @@ def source_of(job: Job, deployment: Deployment, partition: str) -> Source:
         SourceError: It is missing, or lacks a column.
     """
     source = job.declared.source
-    if source.requests is not None:
-        return request_files(source.requests, partition, deployment.root)
-    place = (source.table or "").replace("{partition}", partition)
     options = deployment.environment.storage_options
+    if source.requests is not None:
+        files = request_files(source.requests, partition, deployment.root, options)
+        return RequestFiles(files, job.declared.model)
+    place = (source.table or "").replace("{partition}", partition)
     return TableSource(job, deployment.resolve(place), options, partition)
