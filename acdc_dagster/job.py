@@ -71,8 +71,8 @@ class Source(Declared):
     )
     requests: str | None = Field(
         default=None,
-        description="Batch JSONL files of OpenAI, Anthropic or Gemini, packed or not: path, glob or "
-        "URI; {partition} stands for the key.",
+        description="Batch JSONL files of OpenAI, Anthropic or Gemini, packed or not: path, glob "
+        "or URI; {partition} stands for the key.",
     )
 
     @model_validator(mode="after")
