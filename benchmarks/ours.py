@@ -5,9 +5,8 @@ it returns is.
 """
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,10 @@ from numpy.typing import NDArray
 
 from acdc_dagster.deployment import Deployment, Model
 from acdc_dagster.job import Job
-from acdc_dagster.planning.shards import cut_points
-from acdc_dagster.prefix.cache import block_paths, simulated_hit_rate
-from acdc_dagster.prefix.order import Tokens, hit_rate, prefix_order, shared_with_previous
+from acdc_dagster.planning.shards import cut_points, request_cost, shard_imbalance, shard_loss
+from acdc_dagster.prefix.cache import predicted_hit_rate, simulated_hit_rate
+from acdc_dagster.prefix.order import common_prefixes, hit_rate, prefix_order
+from acdc_dagster.prefix.sequences import Sequences
 from acdc_dagster.prefix.stage import sort_requests
 from acdc_dagster.prefix.tokenizer import ModelTokenizer
 from acdc_dagster.requests.stage import take_in
@@ -91,7 +91,7 @@ def _prepare(place: _Place) -> dict[str, Any]:
         "distinct": found.distinct,
         "prompt_tokens": found.prompt_tokens,
         "shared_tokens": round(found.sharing * found.prompt_tokens),
-        "spilled_bytes": getattr(found, "spilled_bytes", 0),
+        "spilled_bytes": found.spilled_bytes,
     }
 
 
@@ -114,7 +114,7 @@ def _bytes(tables: Tables) -> int:
     return sum(pl.Series(DeltaTable(uri).get_add_actions().column("size_bytes")).to_list())
 
 
-def encoder(model: Path) -> Callable[[list[str]], list[list[int]]]:
+def encoder(model: Path) -> Callable[[list[str]], Sequences]:
     """From rendered prompts to token ids as the package makes them; loads the tokenizer once."""
     tokenizer = ModelTokenizer(model)
     return lambda texts: tokenizer.encode(texts, chat=True)
@@ -127,21 +127,16 @@ def tokens_of(texts: str, model: str, out: str) -> Work:
 
     def tokenise() -> dict[str, int]:
         found = encode(pl.read_parquet(texts, columns=["text"])["text"].to_list())
-        offsets = np.cumsum([0, *map(len, found)])
-        ids = np.fromiter(chain.from_iterable(found), np.int32, offsets[-1])
-        np.savez(out, ids=ids, offsets=offsets)
-        return {"rows": len(found), "tokens": len(ids)}
+        np.savez(out, ids=found.tokens, offsets=found.offsets)
+        return {"rows": len(found), "tokens": len(found.tokens)}
 
     return tokenise
 
 
-def _load(tokens: str) -> list[Tokens]:
+def _load(tokens: str, rows: int | None = None) -> Sequences:
     with np.load(tokens) as stored:
-        return _sequences(stored["ids"], stored["offsets"])
-
-
-def _sequences(ids: Tokens, offsets: NDArray[np.int64]) -> list[Tokens]:
-    return [ids[low:high] for low, high in pairwise(offsets.tolist())]
+        offsets = stored["offsets"][: None if rows is None else rows + 1]
+        return Sequences(stored["ids"][: offsets[-1]], offsets)
 
 
 @dataclass(frozen=True)
@@ -153,41 +148,43 @@ class _Ordered:
     lengths: NDArray[np.int64]
 
     @staticmethod
-    def of(sequences: list[Tokens]) -> "_Ordered":
+    def of(sequences: Sequences) -> "_Ordered":
         order = prefix_order(sequences)
-        ordered = [sequences[at] for at in order]
-        lengths = np.fromiter(map(len, ordered), np.int64, len(ordered))
-        return _Ordered(np.asarray(order), shared_with_previous(ordered), lengths)
+        lcp = np.zeros(len(order), dtype=np.int64)
+        lcp[1:] = common_prefixes(sequences, order[:-1], order[1:])
+        return _Ordered(order, lcp, sequences.lengths[order])
 
 
 def order_tokens(tokens: str, rows: int | None = None) -> Work:
     """Prefix order and LCP array of token arrays that lie in memory; the sum of the LCPs."""
-    sequences = _load(tokens)[:rows]
-    _Ordered.of(sequences[:_WARM_UP])
+    sequences = _load(tokens, rows)
+    _Ordered.of(_load(tokens, _WARM_UP))
     return lambda: int(_Ordered.of(sequences).lcp.sum())
 
 
 def order_texts(texts: str, out: str) -> Work:
     """A Parquet file of texts to the rows in prefix order, with the LCP array.
 
-    Four bytes stand for a token, so the order is that of the texts. The order is saved to `out`.
+    A byte stands for a token, so the order is that of the texts. The order is saved to `out`.
     """
-    few = pl.read_parquet(texts, columns=["text"], n_rows=_WARM_UP)["text"].to_list()
-    _Ordered.of(_text_tokens(few))
+    _Ordered.of(_bytes_of(texts, _WARM_UP))
 
     def order() -> int:
-        found = _Ordered.of(_text_tokens(pl.read_parquet(texts)["text"].to_list()))
+        found = _Ordered.of(_bytes_of(texts))
         np.save(out, found.order)
         return int(found.lcp.sum())
 
     return order
 
 
-def _text_tokens(texts: Sequence[str]) -> list[Tokens]:
-    encoded = [text.encode() for text in texts]
-    padded = [text + bytes(-len(text) % 4) for text in encoded]
-    ids = np.frombuffer(b"".join(padded), dtype=">u4").astype(np.int32) & 0x7FFFFFFF
-    return _sequences(ids, np.cumsum([0, *(len(text) // 4 for text in padded)]))
+def _bytes_of(texts: str, rows: int | None = None) -> Sequences:
+    column = pl.read_parquet(texts, columns=["text"], n_rows=rows)["text"].cast(pl.Binary)
+    array: Any = column.to_arrow(compat_level=pl.CompatLevel.oldest())
+    _, offsets, data = array.buffers()
+    return Sequences(
+        np.frombuffer(data, dtype=np.uint8),
+        np.frombuffer(offsets, dtype=np.int64)[array.offset :][: len(array) + 1],
+    )
 
 
 def hit_rates(tokens: str, orders: dict[str, str]) -> Work:
@@ -202,14 +199,16 @@ def hit_rates(tokens: str, orders: dict[str, str]) -> Work:
     def rates() -> dict[str, float]:
         found = _Ordered.of(sequences)
         lcp, lengths = found.lcp, found.lengths
-        paths = block_paths(lcp, lengths, BLOCK)
-        rates = {"predicted": hit_rate(lcp, lengths, BLOCK)}
+        rates = {
+            "predicted": hit_rate(lcp, lengths, BLOCK),
+            "sorted": simulated_hit_rate(lcp, lengths, BLOCK, CACHE),
+            "predicted_shuffled": predicted_hit_rate(lcp, lengths, BLOCK, CACHE),
+        }
         place = np.argsort(found.order)  # of each row in prefix order
-        rows = {"sorted": found.order} | {name: np.load(file) for name, file in orders.items()}
-        for name, some in rows.items():
-            at = place[some]
-            run = (paths[one] for one in at)
-            rates[name] = simulated_hit_rate(run, lengths[at], BLOCK, CACHE)
+        shuffled = np.random.default_rng(7).permutation(len(place))
+        rows = {name: np.load(file) for name, file in orders.items()}
+        for name, some in ({"shuffled": shuffled} | rows).items():
+            rates[name] = simulated_hit_rate(lcp, lengths, BLOCK, CACHE, place[some])
         return rates
 
     return rates
@@ -218,23 +217,19 @@ def hit_rates(tokens: str, orders: dict[str, str]) -> Work:
 def shards(tokens: str, count: int, answer_tokens: int = 64) -> Work:
     """What cutting the prefix order into shards costs.
 
-    `loss` is the hit tokens that the cuts lose over all hit tokens, `imbalance` the work of the
-    most loaded shard over the mean. Work is the prompt tokens computed anew and the answer's.
+    `loss` is the shared tokens that the cuts lose over all shared tokens, `imbalance` the cost of
+    the dearest shard over the mean.
     """
     sequences = _load(tokens)
 
     def cut() -> dict[str, float]:
         found = _Ordered.of(sequences)
         lcp, lengths = found.lcp, found.lengths
-        hits = np.minimum(lcp, lengths - 1) // BLOCK * BLOCK
-        ranges = cut_points(lcp, (lengths - hits + answer_tokens).astype(np.float64), count)
-        starts = np.array([start for start, _ in ranges[1:]], dtype=np.int64)
-        lost = int(hits[starts].sum())
-        hits[starts] = 0  # a shard's first request finds an empty cache
-        work = np.add.reduceat(lengths - hits + answer_tokens, [start for start, _ in ranges])
+        cost = request_cost(lengths, lcp, answer_tokens)
+        ranges = cut_points(lcp, cost, count)
         return {
-            "loss": lost / max(int(hits.sum()) + lost, 1),
-            "imbalance": float(work.max() / work.mean()),
+            "loss": shard_loss(lcp, ranges),
+            "imbalance": shard_imbalance(cost, ranges),
             "shards": len(ranges),
         }
 

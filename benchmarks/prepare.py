@@ -113,6 +113,8 @@ def hit_prediction(bench: Bench) -> None:
     arguments = {"tokens": bench.tokens("three"), "orders": {}}
     rates = run(Step("benchmarks.ours", "hit_rates", arguments)).result
     bench.found["hit_prediction_error"] = abs(rates["predicted"] - rates["sorted"])
+    shuffled = abs(rates["predicted_shuffled"] - rates["shuffled"])
+    bench.found["hit_prediction_error_shuffled"] = shuffled
 
 
 def bounded_memory(bench: Bench) -> None:

@@ -202,7 +202,7 @@ def examined(name: str, file: Path, tokenizer: Path, block_sizes: list[int]) -> 
         "rows": first["rows"],
         "valid": first["valid"],
         "duplicates": first["duplicates"],
-        "mean_tokens": round(first["prompt_tokens"] / max(first["valid"], 1), 1),
+        "mean_tokens": round(first["prompt_tokens"]["total"] / max(first["valid"], 1), 1),
         "sharing": round(100 * first["sharing"], 2),
         "bound": {size: round(100 * one["hit_rate"]["bound"], 2) for size, one in reports.items()},
         "file_order": {
