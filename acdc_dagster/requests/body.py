@@ -92,12 +92,17 @@ class _Common(Struct, frozen=True, gc=False, forbid_unknown_fields=True, kw_only
     service_tier: str | None = None
 
 
-class ChatBody(_Common, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
+class ChatSampling(_Common, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
+    """What a chat asks for beside its messages, without what changes how they are rendered."""
+
+    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
+    response_format: ResponseFormat | None = None
+
+
+class ChatBody(ChatSampling, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
     """The body of a /v1/chat/completions request."""
 
     messages: Annotated[list[Message], Meta(min_length=1)]
-    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
-    response_format: ResponseFormat | None = None
     tools: Annotated[list[Tool], Meta(min_length=1)] | None = None
     # Neither changes the prompt, and a call is answered as the text that the model wrote.
     tool_choice: Literal["none", "auto"] | None = None
@@ -217,9 +222,7 @@ def check_body(body: Body) -> None:
         return
     for number, message in enumerate(body.messages):
         _check_message(f"body: messages[{number}]", message)
-    wanted = body.response_format
-    if wanted is not None and wanted.type == "json_schema" and wanted.json_schema is None:
-        raise Refused("missing_required_parameter", "body: response_format.json_schema is missing.")
+    check_response_format(body.response_format)
     if body.tool_choice == "auto" and body.tools is None:
         raise Refused("missing_required_parameter", "body: tool_choice is auto, without tools.")
     if body.continue_final_message and body.add_generation_prompt:
@@ -232,6 +235,16 @@ def check_body(body: Body) -> None:
         raise Refused(
             "unsupported_parameter", f"body: chat_template_kwargs.{name} is no template's to set."
         )
+
+
+def check_response_format(wanted: ResponseFormat | None) -> None:
+    """See that a JSON schema is there where one is wanted.
+
+    Raises:
+        Refused: It is not.
+    """
+    if wanted is not None and wanted.type == "json_schema" and wanted.json_schema is None:
+        raise Refused("missing_required_parameter", "body: response_format.json_schema is missing.")
 
 
 def _check_message(at: str, message: Message) -> None:

@@ -22,9 +22,7 @@ _BOM = b"\xef\xbb\xbf"
 # Whatever the file is called.
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 # Bytes of lines in a batch.
-_BATCH = 32 * 2**20
-
-_Row = tuple[str, str, str, str, str, int]
+_BATCH = 8 * 2**20
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,10 @@ def _batches(source: str, stream: BinaryIO) -> Iterator[Batch]:
 
 
 def _batch(source: str, lines: list[bytes], first: int, offset: int) -> Batch:
-    rows: list[_Row] = []
+    ids: list[str] = []
+    endpoints: list[str] = []
+    models: list[str] = []
+    bodies: list[str] = []
     places: list[int] = []
     rejections: list[Rejection] = []
     for at, line in enumerate(lines):
@@ -100,9 +101,23 @@ def _batch(source: str, lines: list[bytes], first: int, offset: int) -> Batch:
                 )
                 continue
             plain = custom_id, endpoint, body.model, raw_body
-        rows.append((*plain, source, first + at))
+        custom_id, endpoint, model, raw_body = plain
+        ids.append(custom_id)
+        endpoints.append(endpoint)
+        models.append(model)
+        bodies.append(raw_body)
         places.append(at)
-    requests = pl.DataFrame(rows, schema=REQUEST, orient="row")
+    requests = pl.DataFrame(
+        {
+            "custom_id": ids,
+            "endpoint": endpoints,
+            "model": models,
+            "body": bodies,
+            "source": pl.repeat(source, len(ids), eager=True, dtype=pl.String),
+            "line": pl.Series(places, dtype=pl.Int64) + first,
+        },
+        schema=REQUEST,
+    )
     return Batch(requests, lambda row: lines[places[row]].rstrip(b"\r\n"), rejections)
 
 

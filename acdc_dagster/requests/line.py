@@ -1,26 +1,41 @@
 """The plain line of an OpenAI-batch file, nearly all there are, read and checked in one pass.
 
-Plain is: the four fields, each once, the body last, and nothing escaped before it. Then the body
-stands in the line from its first brace to the last but one. Any other line goes to
-`body.parse_line`, which takes its time and says what is wrong.
+Plain is: the four fields, each once, the body last and of plain messages, and nothing escaped
+before it. Then the body stands in the line from its first brace to the last but one. Any other line
+goes to `body.parse_line`, which takes its time and says what is wrong.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from acdc_dagster.requests.body import CHAT, ChatBody, Refused, check_body, check_custom_id
+from acdc_dagster.requests.body import (
+    CHAT,
+    ChatSampling,
+    Refused,
+    check_custom_id,
+    check_response_format,
+)
 
 _BODY = b'"body"'
 _BEFORE = (b'"custom_id"', b'"method"', b'"url"')
+
+
+class _Message(Struct, gc=False, forbid_unknown_fields=True):
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class _Body(ChatSampling, gc=False, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    messages: Annotated[list[_Message], Meta(min_length=1)]
 
 
 class _Line(Struct, gc=False, forbid_unknown_fields=True):
     custom_id: str
     method: Literal["POST"]
     url: Literal["/v1/chat/completions"]
-    body: ChatBody
+    body: _Body
 
 
 _decode = msgspec.json.Decoder(_Line).decode
@@ -31,7 +46,7 @@ def plain_line(line: bytes) -> tuple[str, str, str, str] | None:
     try:
         parsed = _decode(line)
         check_custom_id(parsed.custom_id)
-        check_body(parsed.body)
+        check_response_format(parsed.body.response_format)
     except (msgspec.MsgspecError, RecursionError, Refused):
         return None
     at = line.index(_BODY)
