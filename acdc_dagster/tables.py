@@ -222,7 +222,8 @@ class Tables:
                 return
             added = pl.DataFrame(table.get_add_actions(flatten=True))
             paths = added.filter(pl.col("partition.partition_key") == partition)["path"].sort()
-            storage = PyFileSystem(DeltaStorageHandler(self.uri(name), self.storage_options))
+            handler: Any = DeltaStorageHandler(self.uri(name), self.storage_options)
+            storage = PyFileSystem(handler)
             local = Path(self.uri(name)) if "://" not in self.uri(name) else None
             for path in paths:
                 source: Any = (
@@ -230,7 +231,8 @@ class Tables:
                     if local is None
                     else local / unquote(path)
                 )
-                with pq.ParquetFile(source) as file:
+                file: Any = pq.ParquetFile(source)
+                with file:
                     for batch in file.iter_batches(batch_size=rows, use_threads=False):
                         yield pl.DataFrame(batch)
 

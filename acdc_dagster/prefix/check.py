@@ -1,15 +1,22 @@
 """What `acdc check` is asked about: a file, or a partition of a job."""
 
+from dataclasses import replace
 from pathlib import Path
+
+from polars.exceptions import PolarsError
 
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import DeclarationError
 from acdc_dagster.prefix.examination import examine
+from acdc_dagster.prefix.field_order import field_order
 from acdc_dagster.prefix.report import Report
 from acdc_dagster.requests.jsonl import RequestFiles
 from acdc_dagster.requests.stage import source_of
+from acdc_dagster.requests.table import TableSource
 
 _BLOCK_SIZE = 16
+# Rows that the order of the columns is judged by.
+_ROWS = 200_000
 
 
 def check_source(
@@ -46,8 +53,22 @@ def check_source(
             "Leave --partition out." if partition else "Give one with --partition.",
         )
     source = source_of(job, deployment, partition or "")
+    advice = _about_the_fields(source) if isinstance(source, TableSource) else []
     name = f"{what}, partition {partition}" if partition else what
-    return examine(source, name, job.declared.model, tokenizer, block_size, kv_tokens)
+    report = examine(source, name, job.declared.model, tokenizer, block_size, kv_tokens)
+    return replace(report, advice=[*report.advice, *advice])
+
+
+def _about_the_fields(source: TableSource) -> list[str]:
+    """What another order of the prompt's columns would gain, if anything."""
+    try:
+        found = source.fields(_ROWS)
+        if found is None:
+            return []
+        order = field_order(found[0], found[1].literals)
+    except PolarsError:  # a column that has no text, such as a list
+        return []
+    return [order.advice] if order.best != order.given else []
 
 
 def _deployment() -> Deployment | None:

@@ -150,7 +150,8 @@ class Spill:
         self._file: Any = TemporaryFile(prefix="acdc-sort-")  # noqa: SIM115 - lives as the run
         options = pa.ipc.IpcWriteOptions(compression="zstd")
         width = np.dtype(order.dtype).itemsize
-        with pa.ipc.new_stream(self._file, _SPILLED, options=options) as writer:
+        arrow: Any = pa  # its stubs leave much untyped
+        with arrow.ipc.new_stream(self._file, _SPILLED, options=options) as writer:
             for frame in run:
                 keys = _keys(frame.tokens, order)
                 for start in range(0, len(keys), _BLOCK):
@@ -167,7 +168,7 @@ class Spill:
                         pa.array(hashes, pa.binary(HASH)),
                         pa.array(sampling, pa.string()),
                     ]
-                    writer.write_batch(pa.record_batch(columns, schema=_SPILLED))
+                    writer.write_batch(arrow.record_batch(columns, schema=_SPILLED))
                 self.rows += len(keys)
         self.bytes = self._file.tell()
 
