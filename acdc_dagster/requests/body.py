@@ -16,10 +16,16 @@ COMPLETIONS = "/v1/completions"
 ENDPOINTS = (CHAT, COMPLETIONS)
 
 
+# Characters of a message: it may repeat what the row says, whatever the length.
+_MOST = 500
+
+
 class Refused(Exception):
-    """A row is no valid request: `code` in OpenAI's words where it has one, and why."""
+    """A row is no valid request: `code` in OpenAI's words where it has one, and why in short."""
 
     def __init__(self, code: str, message: str, custom_id: str | None = None) -> None:
+        if len(message) > _MOST:
+            message = f"{message[: _MOST - 100]} … {message[-97:]}"
         super().__init__(message)
         self.code = code
         self.message = message
@@ -147,8 +153,10 @@ def parse_line(line: bytes) -> tuple[str, str, str, Body]:
         ) from None
     try:
         envelope = _envelope.decode(line)
-    except msgspec.ValidationError:
-        raise Refused("invalid_json_line", "The line is JSON, but not an object.") from None
+    except msgspec.ValidationError as error:
+        # Within an object any value is taken but for numbers that are too large.
+        reason = f"but {error}" if "`$." in str(error) else "but not an object"
+        raise Refused("invalid_json_line", f"The line is JSON, {reason}.") from None
     except msgspec.DecodeError as error:
         raise Refused("invalid_json_line", f"The line is not valid JSON: {error}.") from None
     except RecursionError:

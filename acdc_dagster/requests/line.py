@@ -1,6 +1,6 @@
 """The plain line of an OpenAI-batch file, nearly all there are, read and checked in one pass.
 
-Plain is: the four fields, each once, the body last, and nothing escaped before it. Then the body
+Plain is: the four fields, the body once and last, and nothing escaped before it. Then the body
 stands in the line from its first brace to the last but one. Any other line goes to
 `body.parse_line`, which takes its time and says what is wrong.
 """
@@ -13,7 +13,8 @@ from msgspec import Struct
 from acdc_dagster.requests.body import CHAT, ChatBody, Refused, check_body, check_custom_id
 
 _BODY = b'"body"'
-_BEFORE = (b'"custom_id"', b'"method"', b'"url"')
+# With a letter of "body" escaped its name could stand in the line once more.
+_ESCAPED = (b"\\u006", b"\\u0079")
 
 
 class _Line(Struct, gc=False, forbid_unknown_fields=True):
@@ -34,10 +35,12 @@ def plain_line(line: bytes) -> tuple[str, str, str, str] | None:
         check_body(parsed.body)
     except (msgspec.MsgspecError, RecursionError, Refused):
         return None
-    at = line.index(_BODY)
-    before = line[:at]
-    if b"\\" in before or line.count(_BODY) != 1 or not all(name in before for name in _BEFORE):
+    end = line.rstrip()[:-1].rstrip()
+    # The body alone is an object: where one ends the line, it is the body.
+    if not end.endswith(b"}") or line.count(_BODY) != 1:
         return None
-    end = line.rstrip()
-    body = end[line.index(b"{", at) : -1].rstrip()
+    at = line.index(_BODY)
+    if line.find(b"\\", 0, at) != -1 or any(escaped in line for escaped in _ESCAPED):
+        return None
+    body = end[line.index(b"{", at) :]
     return parsed.custom_id, CHAT, parsed.body.model, body.decode()
