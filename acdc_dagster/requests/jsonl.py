@@ -1,15 +1,13 @@
 """OpenAI-batch JSONL files as a source."""
 
 import glob
-import gzip
-import io
 import os
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from stat import S_ISREG
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 import numpy as np
 import polars as pl
@@ -18,12 +16,10 @@ import zstandard
 from acdc_dagster.errors import SourceError
 from acdc_dagster.requests.batch import REQUEST, Batch
 from acdc_dagster.requests.body import Refused, parse_line
-from acdc_dagster.requests.line import plain_line
+from acdc_dagster.requests.packed import open_unpacked
 from acdc_dagster.requests.rejected import Rejection
 
 _BOM = b"\xef\xbb\xbf"
-# Whatever the file is called.
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 _Row = tuple[str, str, str, str, str, int]
 
@@ -55,7 +51,7 @@ class RequestFiles:
         for file in self.files:
             try:
                 self._check(file)
-                with _open(file) as stream:
+                with open_unpacked(file) as stream:
                     yield from _batches(_name(file), stream, self.batch_bytes)
                 self._check(file)
             except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
@@ -120,21 +116,16 @@ def _batch(source: str, lines: list[bytes], first: int, offset: int) -> Batch:
     rejections: list[Rejection] = []
     ends = offset + np.cumsum(np.fromiter(map(len, lines), np.int64, len(lines)))
     for at, line in enumerate(lines):
-        plain = plain_line(line)
-        if plain is None:
-            if not line.strip():
-                continue
+        if not line or line.isspace():
+            continue
+        try:
+            custom_id, endpoint, raw_body, body = parse_line(line)
+        except Refused as refused:
+            start = int(ends[at]) - len(line)
             content = _content(line)
-            try:
-                custom_id, endpoint, raw_body, body = parse_line(content)
-            except Refused as refused:
-                start = int(ends[at]) - len(line)
-                rejections.append(
-                    Rejection.of(refused, source, first + at, content, byte_offset=start)
-                )
-                continue
-            plain = custom_id, endpoint, body.model, raw_body
-        rows.append((*plain, source, first + at))
+            rejections.append(Rejection.of(refused, source, first + at, content, byte_offset=start))
+            continue
+        rows.append((custom_id, endpoint, body.model, raw_body, source, first + at))
         places.append(at)
 
     def original(row: int) -> tuple[bytes, int]:
@@ -146,15 +137,3 @@ def _batch(source: str, lines: list[bytes], first: int, offset: int) -> Batch:
 
 def _content(line: bytes) -> bytes:
     return line.removesuffix(b"\n").removesuffix(b"\r")
-
-
-def _open(file: Path) -> BinaryIO:
-    stream = file.open("rb")
-    start = stream.read(len(_ZSTD))
-    stream.seek(0)
-    if file.suffix == ".gz" or start.startswith(_GZIP):
-        return cast("BinaryIO", gzip.GzipFile(fileobj=stream))
-    if file.suffix == ".zst" or start == _ZSTD:
-        reader = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
-        return cast("BinaryIO", io.BufferedReader(cast("io.RawIOBase", reader), 2**20))
-    return stream
