@@ -64,8 +64,8 @@ class RequestFiles:
         stat = file.stat()
         if not S_ISREG(stat.st_mode):
             raise SourceError(
-                f"{_name(file)} is no regular file; it may have to be read twice.",
-                "Name the file itself, not a folder or a pipe.",
+                f"{_name(file)} cannot be read: it is no regular file.",
+                "Name a file, not a folder or a pipe: it may have to be read twice.",
             )
         stamp = stat.st_size, stat.st_mtime_ns
         if self._seen.setdefault(file, stamp) != stamp:

@@ -1,5 +1,6 @@
 """Stage 1: read the source, keep the valid requests, set the others aside with a reason."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -39,8 +40,8 @@ def take_in(job: Job, deployment: Deployment, tables: Tables, partition: str) ->
     Nothing is committed before the source was read to its end.
 
     Raises:
-        SourceError: The source is missing, lacks a column, broke while it was read, or has more
-            rows that are no valid request than the job allows.
+        SourceError: The source is missing, lacks a column or broke while it was read; or more of
+            its rows are no valid request than the job allows, then they are in `rejected`.
         TableError: The storage refused; run the partition again.
     """
     intake = Intake(source_of(job, deployment, partition), job.declared.model)
@@ -68,13 +69,12 @@ class _TooManyRejectedError(Exception):
 
 def _allowed(job: Job, intake: Intake) -> Iterator[pl.DataFrame]:
     yield from intake.frames()
-    if intake.rejections and not within(
-        job.declared.max_rejected, len(intake.rejections), intake.input_rows
-    ):
+    limit = job.declared.max_rejected
+    if not may_be_rejected(len(intake.rejections), intake.input_rows, limit):
         raise _TooManyRejectedError
 
 
-def within(limit: float | None, rejected: int, rows: int) -> bool:
+def may_be_rejected(rejected: int, rows: int, limit: float | None = None) -> bool:
     """Whether so many of a source's rows may be rejected; never all of them.
 
     Args:
@@ -100,13 +100,14 @@ def _too_many(
     )
     remedy = f"Mend the rows; all of them are in {table}."
     if rejected.height < rows:
+        share = math.ceil(100 * rejected.height / rows) / 100
         remedy += (
-            f" Or allow them in {where}: max_rejected: {rejected.height} (a count), or a share of "
-            "the rows, like 0.1."
+            f" Or allow them: set max_rejected in {where} to {rejected.height} (rows) or {share} "
+            "(a share of the rows)."
         )
     return SourceError(
-        f"{rejected.height} of {rows} rows of {job.name} are no valid requests ({counts}), more "
-        f"than max_rejected allows; raw_requests was not written. The first:{examples}",
+        f"{rejected.height} of {rows} rows of {job.name} are no valid requests ({counts}); "
+        f"raw_requests was not written. The first:{examples}",
         remedy,
     )
 
