@@ -16,10 +16,16 @@ COMPLETIONS = "/v1/completions"
 ENDPOINTS = (CHAT, COMPLETIONS)
 
 
+# Characters of a message: it may repeat what the row says, whatever the length.
+_MOST = 500
+
+
 class Refused(Exception):
-    """A row is no valid request: `code` in OpenAI's words where it has one, and why."""
+    """A row is no valid request: `code` in OpenAI's words where it has one, and why in short."""
 
     def __init__(self, code: str, message: str, custom_id: str | None = None) -> None:
+        if len(message) > _MOST:
+            message = f"{message[: _MOST - 100]} … {message[-97:]}"
         super().__init__(message)
         self.code = code
         self.message = message
@@ -112,6 +118,17 @@ class ChatBody(ChatSampling, frozen=True, gc=False, forbid_unknown_fields=True, 
     chat_template_kwargs: dict[str, Any] | None = None
 
 
+class _PlainMessage(Struct, gc=False, forbid_unknown_fields=True):
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class _PlainChat(ChatSampling, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
+    """What nearly all bodies are: a ChatBody that is valid if its types are."""
+
+    messages: Annotated[list[_PlainMessage], Meta(min_length=1)]
+
+
 class CompletionBody(_Common, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
     """The body of a /v1/completions request."""
 
@@ -129,17 +146,18 @@ class _Envelope(Struct, frozen=True, gc=False):
 
 
 _envelope = msgspec.json.Decoder(_Envelope)
+_plain = msgspec.json.Decoder(_PlainChat)
 _bodies: dict[str, msgspec.json.Decoder[Any]] = {
     CHAT: msgspec.json.Decoder(ChatBody),
     COMPLETIONS: msgspec.json.Decoder(CompletionBody),
 }
 
 
-def parse_line(line: bytes) -> tuple[str, str, str, Body]:
+def parse_line(line: bytes) -> tuple[str, str, str, str]:
     """Parse one line of an OpenAI-batch file.
 
     Returns:
-        custom_id, endpoint, the body's JSON exactly as given, and the body parsed.
+        custom_id, endpoint, model, and the body's JSON exactly as given.
 
     Raises:
         Refused: Why the line is no request.
@@ -152,8 +170,10 @@ def parse_line(line: bytes) -> tuple[str, str, str, Body]:
         ) from None
     try:
         envelope = _envelope.decode(line)
-    except msgspec.ValidationError:
-        raise Refused("invalid_json_line", "The line is JSON, but not an object.") from None
+    except msgspec.ValidationError as error:
+        # Within an object any value is taken but for numbers that are too large.
+        reason = f"but {error}" if "`$." in str(error) else "but not an object"
+        raise Refused("invalid_json_line", f"The line is JSON, {reason}.") from None
     except msgspec.DecodeError as error:
         raise Refused("invalid_json_line", f"The line is not valid JSON: {error}.") from None
     except RecursionError:
@@ -171,10 +191,23 @@ def parse_line(line: bytes) -> tuple[str, str, str, Body]:
     if not raw:
         raise Refused("missing_required_parameter", "body is missing.", custom_id)
     try:
-        body = parse_body(envelope.url, raw)
+        model = _model_of(envelope.url, raw)
     except Refused as refused:
         raise Refused(refused.code, refused.message, custom_id) from None
-    return custom_id, envelope.url, raw.decode("utf-8"), body
+    return custom_id, envelope.url, model, raw.decode("utf-8")
+
+
+def _model_of(endpoint: str, raw: bytes) -> str:
+    """The model that a body names, once the body is seen to be valid."""
+    if endpoint == CHAT:
+        try:
+            body = _plain.decode(raw)
+        except (msgspec.MsgspecError, RecursionError):
+            pass  # the careful parser takes it, or says what is wrong
+        else:
+            check_response_format(body.response_format)
+            return body.model
+    return parse_body(endpoint, raw).model
 
 
 def check_custom_id(custom_id: object) -> str:

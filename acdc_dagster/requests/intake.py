@@ -144,8 +144,10 @@ class Intake:
     def _set_aside(self, bad: pl.DataFrame, code: str, message: pl.Expr, batch: Batch) -> None:
         for row in bad.with_columns(message=message).iter_rows(named=True):
             refused = Refused(code, row["message"], row["custom_id"])
-            original = batch.original(row["at"])
-            self.rejections.append(Rejection.of(refused, row["source"], row["line"], original))
+            original, offset = batch.original(row["at"])
+            self.rejections.append(
+                Rejection.of(refused, row["source"], row["line"], original, byte_offset=offset)
+            )
 
     def _warn(self) -> None:
         self.warnings.extend(self._source.warnings)

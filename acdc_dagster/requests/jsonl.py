@@ -1,28 +1,25 @@
 """OpenAI-batch JSONL files as a source."""
 
 import glob
-import gzip
-import io
+import os
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, cast
+from stat import S_ISREG
+from typing import BinaryIO
 
+import numpy as np
 import polars as pl
 import zstandard
 
 from acdc_dagster.errors import SourceError
 from acdc_dagster.requests.batch import REQUEST, Batch
 from acdc_dagster.requests.body import Refused, parse_line
-from acdc_dagster.requests.line import plain_line
+from acdc_dagster.requests.packed import open_unpacked
 from acdc_dagster.requests.rejected import Rejection
 
 _BOM = b"\xef\xbb\xbf"
-# Whatever the file is called.
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-# Bytes of lines in a batch.
-_BATCH = 8 * 2**20
 
 
 @dataclass(frozen=True)
@@ -30,9 +27,17 @@ class RequestFiles:
     """OpenAI-batch files, read one after the other; gzip and zstd files are unpacked on the way.
 
     Every line that is not blank is one row.
+
+    Args:
+        files: Read in this order.
+        batch_bytes: Bytes of lines in a batch.
     """
 
     files: list[Path]
+    batch_bytes: int = 8 * 2**20
+    _seen: dict[Path, tuple[int, int]] = field(
+        default_factory=dict[Path, tuple[int, int]], init=False, repr=False, compare=False
+    )
 
     @property
     def warnings(self) -> list[str]:
@@ -43,12 +48,29 @@ class RequestFiles:
         """See `Source.batches`."""
         for file in self.files:
             try:
-                with _open(file) as stream:
-                    yield from _batches(str(file), stream)
+                self._check(file)
+                with open_unpacked(file) as stream:
+                    yield from _batches(_name(file), stream, self.batch_bytes)
+                self._check(file)
             except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
                 raise SourceError(
-                    f"{file} cannot be read: {error}", "Check that it is there and whole."
+                    f"{_name(file)} cannot be read: {error}", "Check that it is there and whole."
                 ) from error
+
+    def _check(self, file: Path) -> None:
+        """See that the file is one, and is what it was when it was first seen."""
+        stat = file.stat()
+        if not S_ISREG(stat.st_mode):
+            raise SourceError(
+                f"{_name(file)} cannot be read: it is no regular file.",
+                "Name a file, not a folder or a pipe: it may have to be read twice.",
+            )
+        stamp = stat.st_size, stat.st_mtime_ns
+        if self._seen.setdefault(file, stamp) != stamp:
+            raise SourceError(
+                f"{_name(file)} was changed while it was read.",
+                "Run the partition again when nobody writes to the file; nothing was written.",
+            )
 
 
 def request_files(pattern: str, partition: str, root: Path) -> RequestFiles:
@@ -70,9 +92,17 @@ def request_files(pattern: str, partition: str, root: Path) -> RequestFiles:
     return RequestFiles(found)
 
 
-def _batches(source: str, stream: BinaryIO) -> Iterator[Batch]:
+def _name(file: Path) -> str:
+    """The file's path as text, whatever bytes it has."""
+    return os.fsencode(file).decode(errors="backslashreplace")
+
+
+def _batches(source: str, stream: BinaryIO, size: int) -> Iterator[Batch]:
     number, offset = 1, 0
-    while lines := stream.readlines(_BATCH):
+    while lines := stream.readlines(size):
+        if number == 1 and lines[0].startswith(_BOM):
+            lines[0] = lines[0].removeprefix(_BOM)
+            offset = len(_BOM)
         yield _batch(source, lines, number, offset)
         number += len(lines)
         offset += sum(map(len, lines))
@@ -85,23 +115,17 @@ def _batch(source: str, lines: list[bytes], first: int, offset: int) -> Batch:
     bodies: list[str] = []
     places: list[int] = []
     rejections: list[Rejection] = []
+    ends = offset + np.cumsum(np.fromiter(map(len, lines), np.int64, len(lines)))
     for at, line in enumerate(lines):
-        plain = plain_line(line)
-        if plain is None:
-            content = line.removeprefix(_BOM) if first + at == 1 else line
-            content = content.strip(b"\r\n")
-            if not content.strip():
-                continue
-            try:
-                custom_id, endpoint, raw_body, body = parse_line(content)
-            except Refused as refused:
-                start = offset + sum(map(len, lines[:at]))
-                rejections.append(
-                    Rejection.of(refused, source, first + at, content, byte_offset=start)
-                )
-                continue
-            plain = custom_id, endpoint, body.model, raw_body
-        custom_id, endpoint, model, raw_body = plain
+        if not line or line.isspace():
+            continue
+        try:
+            custom_id, endpoint, model, raw_body = parse_line(line)
+        except Refused as refused:
+            start = int(ends[at]) - len(line)
+            content = _content(line)
+            rejections.append(Rejection.of(refused, source, first + at, content, byte_offset=start))
+            continue
         ids.append(custom_id)
         endpoints.append(endpoint)
         models.append(model)
@@ -118,16 +142,13 @@ def _batch(source: str, lines: list[bytes], first: int, offset: int) -> Batch:
         },
         schema=REQUEST,
     )
-    return Batch(requests, lambda row: lines[places[row]].rstrip(b"\r\n"), rejections)
+
+    def original(row: int) -> tuple[bytes, int]:
+        at = places[row]
+        return _content(lines[at]), int(ends[at]) - len(lines[at])
+
+    return Batch(requests, original, rejections)
 
 
-def _open(file: Path) -> BinaryIO:
-    stream = file.open("rb")
-    start = stream.read(len(_ZSTD))
-    stream.seek(0)
-    if file.suffix == ".gz" or start.startswith(_GZIP):
-        return cast("BinaryIO", gzip.GzipFile(fileobj=stream))
-    if file.suffix == ".zst" or start == _ZSTD:
-        reader = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
-        return cast("BinaryIO", io.BufferedReader(cast("io.RawIOBase", reader), 2**20))
-    return stream
+def _content(line: bytes) -> bytes:
+    return line.removesuffix(b"\n").removesuffix(b"\r")

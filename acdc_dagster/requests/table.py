@@ -179,7 +179,7 @@ class TableSource:
         kept = rows.filter(valid)
         return Batch(
             requests.filter(valid).select(REQUEST.names()).cast(REQUEST),
-            lambda place: _original(kept, place),
+            lambda place: (_original(kept, place), None),
             [*bad_lines, *rejections],
         )
 
