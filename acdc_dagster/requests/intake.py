@@ -89,33 +89,37 @@ class Intake:
         """The rows of the first one's endpoint and of the wanted model."""
         if self._endpoint is None:
             self._endpoint = str(rows["endpoint"][0])
-        other = rows.filter(pl.col("endpoint") != self._endpoint)
-        self._set_aside(
-            other,
+        rows = self._like(
+            rows,
+            "endpoint",
+            self._endpoint,
             "url_mismatch",
-            pl.format(
-                f"url {{}} differs from the batch's, {self._endpoint}; put it into a file of its "
-                "own.",
-                "endpoint",
-            ),
+            "url {} differs from the batch's, {}; put it into a file of its own.",
             batch,
         )
-        rows = rows.filter(pl.col("endpoint") == self._endpoint)
         if rows.is_empty():
             return rows
         if self._wanted is None:
             self._wanted = str(rows["model"][0])
-        self._set_aside(
-            rows.filter(pl.col("model") != self._wanted),
+        return self._like(
+            rows,
+            "model",
+            self._wanted,
             "model_mismatch",
-            pl.format(
-                "model {} differs from the job's, {}; put it into a job of its own.",
-                "model",
-                pl.lit(self._wanted),
-            ),
+            "model {} differs from the job's, {}; put it into a job of its own.",
             batch,
         )
-        return rows.filter(pl.col("model") == self._wanted)
+
+    def _like(
+        self, rows: pl.DataFrame, column: str, wanted: str, code: str, message: str, batch: Batch
+    ) -> pl.DataFrame:
+        """The rows that have the wanted value; the others are set aside."""
+        same = rows[column] == wanted
+        if same.all():
+            return rows
+        text = pl.format(message, pl.col(column), pl.lit(wanted))
+        self._set_aside(rows.filter(~same), code, text, batch)
+        return rows.filter(same)
 
     def _once_each(self, rows: pl.DataFrame, batch: Batch, repeated: pl.DataFrame) -> pl.DataFrame:
         """The rows whose custom_id stands nowhere else, or first where all bodies are equal."""
