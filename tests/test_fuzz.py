@@ -4,7 +4,6 @@ import gzip
 import json
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -98,7 +97,7 @@ def test_where_a_file_is_cut_changes_nothing(tmp_path: Path, seed: int) -> None:
         sizes = [1, 999, 2**25] if stored is content else [dice.randrange(1000, 50_000), 2**25]
         for size in sizes:
             taken = take(file, size)
-            rejections = [replace(rejection, source="") for rejection in taken.rejections]
+            rejections = [rejection._replace(source="") for rejection in taken.rejections]
             rejections.sort(key=lambda rejection: rejection.line)
             found.append([taken.input_rows, taken.requests.drop("source").rows(), rejections])
     assert all(one == found[0] for one in found)

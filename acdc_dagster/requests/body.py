@@ -16,19 +16,22 @@ COMPLETIONS = "/v1/completions"
 ENDPOINTS = (CHAT, COMPLETIONS)
 
 
-# Characters of a message: it may repeat what the row says, whatever the length.
+# Characters of a message.
 _MOST = 500
+
+
+def shortened(message: str) -> str:
+    """A message that repeats what a row says, of whatever length, in 500 characters at most."""
+    return message if len(message) <= _MOST else f"{message[: _MOST - 100]} … {message[-97:]}"
 
 
 class Refused(Exception):
     """A row is no valid request: `code` in OpenAI's words where it has one, and why in short."""
 
     def __init__(self, code: str, message: str, custom_id: str | None = None) -> None:
-        if len(message) > _MOST:
-            message = f"{message[: _MOST - 100]} … {message[-97:]}"
-        super().__init__(message)
         self.code = code
-        self.message = message
+        self.message = shortened(message)
+        super().__init__(self.message)
         self.custom_id = custom_id
 
 

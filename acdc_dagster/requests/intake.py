@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from acdc_dagster.requests.batch import Batch, Source
-from acdc_dagster.requests.body import Refused
+from acdc_dagster.requests.body import Refused, shortened
 from acdc_dagster.requests.rejected import Rejection
 from acdc_dagster.tables import row_schema
 
@@ -156,8 +156,10 @@ class Intake:
     def _warn(self) -> None:
         self.warnings.extend(self._source.warnings)
         self.warnings.extend(
-            f"custom_id {custom_id!r} stands on lines {lines} with the same body; it is answered "
-            "once."
+            shortened(
+                f"custom_id {custom_id!r} stands on lines {lines} with the same body; it is "
+                "answered once."
+            )
             for custom_id, lines in self._once[:_SHOWN]
         )
         more = len(self._once) - _SHOWN
