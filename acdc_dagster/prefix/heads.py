@@ -6,7 +6,7 @@ from functools import cached_property
 from acdc_dagster.prefix.tokenizer import ModelTokenizer
 
 # Characters that are looked at for each token that may stay, at first.
-_LOOKED_AT = 8
+_LOOKED_AT = 6
 # Characters after the last token that fits that may fit too.
 _REACH = 16
 
@@ -43,9 +43,9 @@ class Heads:
             # The cut word by itself first: it is short, and mostly decides.
             if self._count(seen[start:end]) <= spare and self._count(seen[:end]) <= tokens:
                 return seen[:end]
-        return next(
-            (seen[:end] for end in range(start, 0, -1) if self._fits(seen, end, tokens)), ""
-        )
+        while start and self._count(seen[:start]) > tokens:
+            start -= 1
+        return seen[:start]
 
     def _looked_at(self, text: str, tokens: int) -> tuple[str, list[tuple[int, int | None]]]:
         """As much of the text as is needed to tell where it is cut, and where its tokens end."""
@@ -57,9 +57,6 @@ class Heads:
             if enough or len(seen) == len(text):
                 return seen, ends
             size *= 2
-
-    def _fits(self, text: str, end: int, tokens: int) -> bool:
-        return self._count(text[:end]) <= tokens
 
     def _count(self, text: str) -> int:
         return len(self._tokenizer.ends(text))
