@@ -79,7 +79,7 @@ class Prompt:
         """
         cuts = Cuts(shorten)
         jinja = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
-        jinja.filters.update(cuts.filters)
+        cast("Any", jinja).filters.update(cuts.filters)
         # Else a column called dict or namespace would be one of Jinja's functions.
         names = cast("dict[str, Any]", cast("Any", jinja).globals)
         for name in names.keys() - {"range"}:
