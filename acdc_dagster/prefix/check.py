@@ -9,7 +9,9 @@ from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import DeclarationError
 from acdc_dagster.prefix.examination import examine
 from acdc_dagster.prefix.field_order import field_order
+from acdc_dagster.prefix.heads import Heads
 from acdc_dagster.prefix.report import Report
+from acdc_dagster.prefix.tokenizer import ModelTokenizer
 from acdc_dagster.requests.jsonl import RequestFiles
 from acdc_dagster.requests.stage import source_of
 from acdc_dagster.requests.table import TableSource
@@ -37,7 +39,8 @@ def check_source(
 
     Raises:
         SourceError: The source cannot be read.
-        ModelError: The given tokenizer cannot be used.
+        ModelError: The given tokenizer cannot be used, or the job's prompt cuts to tokens and there
+            is none.
         DeclarationError: The job's declaration is wrong, or it needs a partition.
     """
     deployment = _deployment()
@@ -52,7 +55,8 @@ def check_source(
             f"The job {what!r} has {'no ' if partition else ''}partitions.",
             "Leave --partition out." if partition else "Give one with --partition.",
         )
-    source = source_of(job, deployment, partition or "")
+    heads = Heads(lambda: ModelTokenizer(tokenizer or deployment.model(job.declared.model).path))
+    source = source_of(job, deployment, partition or "", heads)
     advice = _about_the_fields(source) if isinstance(source, TableSource) else []
     name = f"{what}, partition {partition}" if partition else what
     report = examine(source, name, job.declared.model, tokenizer, block_size, kv_tokens)

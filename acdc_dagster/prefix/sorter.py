@@ -117,6 +117,11 @@ class Sorter:
             self.distinct += len(frame.tokens)
             yield frame
 
+    @property
+    def limited(self) -> int:
+        """Requests that can run, but with less room in the context than their `max_tokens`."""
+        return self._settings.limited
+
     def _start_run(self) -> None:
         self._rendering.forget()
         self._segments = Segments(self._order, self._tokenizer.ids, self._special)
@@ -176,6 +181,7 @@ class _Settings:
         self._numbers: dict[tuple[int, int], int] = {}
         self.texts: list[str] = []
         self.heads: list[bytes | None] = []
+        self.limited = 0
 
     def number(self, key: Any) -> int | None:
         """Of the settings that were given this key."""
@@ -196,10 +202,11 @@ class _Settings:
         self, settings: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> NDArray[np.int32]:
         """Numbers in `texts` for prompts with these settings and of these lengths."""
-        most = 2**62
-        asked = [most if s.asked is None else s.asked for s in self._settings]
-        room = self._model.context_length - lengths
-        tokens = np.minimum(np.array(asked, dtype=np.int64)[settings], room)
+        most = 2**62  # for those that may fill the context
+        all_asked = [most if s.asked is None else s.asked for s in self._settings]
+        asked = np.array(all_asked, dtype=np.int64)[settings]
+        tokens = np.minimum(asked, self._model.context_length - lengths)
+        self.limited += int(((tokens < asked) & (asked < most)).sum())
         pairs, inverse = np.unique(np.stack([settings, tokens]), axis=1, return_inverse=True)
         numbers = [self._sampling(*pair) for pair in pairs.T.tolist()]
         return np.array(numbers, dtype=np.int32)[inverse.ravel()]

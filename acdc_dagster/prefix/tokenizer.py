@@ -180,6 +180,15 @@ class ModelTokenizer:
         """See `PromptTokenizer.decode`."""
         return self._reference.decode(ids, skip_special_tokens=False)
 
+    def ends(self, text: str) -> list[tuple[int, int | None]]:
+        """Of each token of a text, where it ends in characters, and the number of its word.
+
+        A word is what is tokenised by itself; None if the token is not part of one.
+        """
+        found = self._reference.encode(text, add_special_tokens=False)
+        ends = (end for _, end in found.offsets)
+        return list(zip(ends, found.word_ids, strict=True))
+
     def _drop(self) -> None:
         self._fast = None
         if self._tell is not None:

@@ -11,6 +11,7 @@ from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import SourceError
 from acdc_dagster.job import Job
 from acdc_dagster.requests.batch import Source
+from acdc_dagster.requests.cuts import Shorten
 from acdc_dagster.requests.intake import Intake, RepeatedIdsError
 from acdc_dagster.requests.jsonl import request_files
 from acdc_dagster.requests.rejected import rejected_rows
@@ -34,17 +35,31 @@ class RawStats:
     warnings: list[str]
 
 
-def take_in(job: Job, deployment: Deployment, tables: Tables, partition: str) -> RawStats:
+def take_in(
+    job: Job,
+    deployment: Deployment,
+    tables: Tables,
+    partition: str,
+    shorten: Shorten | None = None,
+) -> RawStats:
     """Fill `raw_requests` and this stage's part of `rejected` for one partition.
 
     Nothing is committed before the source was read to its end.
 
+    Args:
+        job: The job.
+        deployment: Where its source is.
+        tables: Its tables.
+        partition: The partition key.
+        shorten: Cuts to tokens of the job's model; needed if the prompt has `truncate_tokens`.
+
     Raises:
         SourceError: The source is missing, lacks a column or broke while it was read; or more of
             its rows are no valid request than the job allows, then they are in `rejected`.
+        ModelError: A row is to be cut to tokens, and the tokenizer is not there.
         TableError: The storage refused; run the partition again.
     """
-    intake = Intake(source_of(job, deployment, partition), job.declared.model)
+    intake = Intake(source_of(job, deployment, partition, shorten), job.declared.model)
     too_many = False
     while True:
         try:
@@ -112,8 +127,10 @@ def _too_many(
     )
 
 
-def source_of(job: Job, deployment: Deployment, partition: str) -> Source:
-    """The job's input for one partition.
+def source_of(
+    job: Job, deployment: Deployment, partition: str, shorten: Shorten | None = None
+) -> Source:
+    """The job's input for one partition; for `shorten` see `take_in`.
 
     Raises:
         SourceError: It is missing, or lacks a column.
@@ -123,4 +140,4 @@ def source_of(job: Job, deployment: Deployment, partition: str) -> Source:
         return request_files(source.requests, partition, deployment.root)
     place = (source.table or "").replace("{partition}", partition)
     options = deployment.environment.storage_options
-    return TableSource(job, deployment.resolve(place), options, partition)
+    return TableSource(job, deployment.resolve(place), options, partition, shorten)

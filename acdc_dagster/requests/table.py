@@ -15,6 +15,7 @@ from acdc_dagster.requests.batch import REQUEST, Batch
 from acdc_dagster.requests.bodies import Bodies
 from acdc_dagster.requests.body import CHAT
 from acdc_dagster.requests.csv_table import CsvTable
+from acdc_dagster.requests.cuts import Shorten
 from acdc_dagster.requests.lines import local_files
 from acdc_dagster.requests.membership import Membership
 from acdc_dagster.requests.ndjson_table import NdjsonTable
@@ -36,19 +37,25 @@ class TableSource:
         place: The table's resolved path, glob or URI.
         storage_options: For delta-rs, and for polars where `place` is a URI.
         partition: The partition key.
+        shorten: Cuts to tokens of the job's model; None if the prompt does not ask for it.
 
     Raises:
         SourceError: The table cannot be opened, or lacks a column that the job names.
     """
 
     def __init__(
-        self, job: Job, place: str, storage_options: dict[str, str], partition: str
+        self,
+        job: Job,
+        place: str,
+        storage_options: dict[str, str],
+        partition: str,
+        shorten: Shorten | None = None,
     ) -> None:
         self._warnings: list[str] = []
         self._job = job
         self._place = place
         self._partition = partition
-        self._prompt = Prompt.compile(job.prompt or "", job.prompt_path)
+        self._prompt = Prompt.compile(job.prompt or "", job.prompt_path, shorten)
         self._bodies = Bodies(job, self._prompt)
         source = job.declared.source
         self._id_column = source.id_column
@@ -76,8 +83,10 @@ class TableSource:
 
         Raises:
             SourceError: The table broke or was changed while it was read.
+            ModelError: A row is to be cut to tokens, and the tokenizer is not there.
         """
         self._warnings.clear()
+        self._prompt.cuts.forget()
         membership = self._membership()
         ids = RowIds(sorted(self._prompt.columns))
         first = 1
@@ -87,6 +96,7 @@ class TableSource:
             first += part.height
         if membership is not None:
             self._warnings += membership.warnings(self._place)
+        self._warnings += self._prompt.cuts.warnings
 
     def fields(self, rows: int) -> tuple[pl.DataFrame, Fields] | None:
         """The columns that a simple prompt reads, of about the first so many rows.
