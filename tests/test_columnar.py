@@ -69,6 +69,8 @@ def by_columns(prompt: Prompt, rows: pl.DataFrame) -> list[str]:
         "{{ colour | d('') }}",
         "No column at all\r\n",
         "<!-- system -->\n<!-- user -->\n{{- title -}} x",
+        "{{ title | truncate_chars(3) }}|{{ n | truncate_chars(2) }}",
+        '{{ colour | default("none") | truncate_chars(2) }}',
     ],
 )
 def test_the_same_bytes_as_row_by_row(text: str) -> None:
@@ -118,6 +120,10 @@ def test_integers(dtype: type[pl.DataType]) -> None:
         "{{ title | default(n) }}",
         "{{ title | default(0) }}",
         '{{ title | default("x") | upper }}',
+        "{{ title | truncate_chars(3) | upper }}",
+        "{{ title | truncate_chars(3) | truncate_chars(2) }}",
+        '{{ title | truncate_chars(3) | default("x") }}',
+        "{{ title | truncate_tokens(3) }}",
         "{{ 1 }}",
         "{% if title %}x{% endif %}",
         "{% for x in title %}{{ x }}{% endfor %}",

@@ -19,9 +19,12 @@ from acdc_dagster.lineage.metadata import counts, percent, table_metadata, table
 from acdc_dagster.lineage.partitions import partition_of, partitions_of
 from acdc_dagster.lineage.resources import DeploymentResource
 from acdc_dagster.planning.stage import profile, read_plan
+from acdc_dagster.prefix.heads import Heads
 from acdc_dagster.prefix.stage import sort_requests
+from acdc_dagster.prefix.tokenizer import ModelTokenizer
 from acdc_dagster.reconcile.answers import check_columns
 from acdc_dagster.reconcile.stage import reconcile
+from acdc_dagster.requests.cuts import TOKENS
 from acdc_dagster.requests.stage import take_in
 from acdc_dagster.tables import TableName, Tables
 
@@ -82,7 +85,9 @@ def stage_assets(job: Job, tables: Tables, model_revision: str | None) -> list[d
     """
     asked = version_of(job.prompt_version, job.declared.source.model_dump())
     versions = {
-        "raw_requests": asked,
+        "raw_requests": version_of(asked, model_revision)
+        if TOKENS in (job.prompt or "")
+        else asked,
         "sorted_requests": version_of("1", model_revision),
         "profile": "1",
         "inference": version_of("1", model_revision),
@@ -160,10 +165,11 @@ def _explained() -> Generator[None]:
 
 def _raw_requests(stage: Stage) -> Materialised:
     # All that the later stages will need is looked at before anything is written.
-    stage.model()
+    model = stage.model()
     check_local()
     check_columns(stage.job, stage.tables)
-    stats = take_in(stage.job, stage.resource.deployment, stage.tables, stage.partition)
+    heads = Heads(lambda: ModelTokenizer(model.path))
+    stats = take_in(stage.job, stage.resource.deployment, stage.tables, stage.partition, heads)
     log = stage.context.log
     log.info(
         f"{stats.input_rows} input rows: {stats.requests} requests, {stats.rejected} rejected "
@@ -187,11 +193,19 @@ def _raw_requests(stage: Stage) -> Materialised:
 
 def _sorted_requests(stage: Stage) -> Materialised:
     block_size = stage.resource.deployment.environment.backends.local.engine.block_size
-    stats = sort_requests(stage.model(), stage.tables, stage.partition, block_size)
+    stats = sort_requests(
+        stage.model(),
+        stage.tables,
+        stage.partition,
+        block_size,
+        tell=stage.context.log.warning,
+    )
     stage.context.log.info(
         f"{stats.requests} requests, {stats.distinct} distinct, {stats.prompt_tokens} prompt "
         f"tokens; {percent(stats.sharing)} repeat a prefix, {stats.rejected} rejected"
     )
+    for warning in stats.warnings:
+        stage.context.log.warning(warning)
     return _result(
         stage,
         "sorted_requests",
@@ -201,9 +215,11 @@ def _sorted_requests(stage: Stage) -> Materialised:
             "distinct_requests": stats.distinct,
             "duplicates": stats.requests - stats.distinct,
             "rejected": stats.rejected,
+            "limited_answers": stats.limited,
             "prompt_tokens": stats.prompt_tokens,
             "prefix_sharing": round(stats.sharing, 4),
             "hit_rate_bound": round(stats.hit_rate_bound, 4),
+            "spilled_bytes": stats.spilled_bytes,
         },
     )
 

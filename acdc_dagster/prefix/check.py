@@ -1,16 +1,25 @@
 """What `acdc check` is asked about: a file, or a partition of a job."""
 
+from dataclasses import replace
 from pathlib import Path
+
+from polars.exceptions import PolarsError
 
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import DeclarationError
 from acdc_dagster.prefix.examination import examine
+from acdc_dagster.prefix.field_order import field_order
+from acdc_dagster.prefix.heads import Heads
 from acdc_dagster.prefix.report import Report
+from acdc_dagster.prefix.tokenizer import ModelTokenizer
 from acdc_dagster.requests.jsonl import RequestFiles, request_files
 from acdc_dagster.requests.stage import source_of
+from acdc_dagster.requests.table import TableSource
 
 _BLOCK_SIZE = 16
 _NO_MODEL = "(the job's)"
+# Rows that the order of the columns is judged by.
+_ROWS = 200_000
 
 
 def check_source(
@@ -31,7 +40,8 @@ def check_source(
 
     Raises:
         SourceError: The source cannot be read.
-        ModelError: The given tokenizer cannot be used.
+        ModelError: The given tokenizer cannot be used, or the job's prompt cuts to tokens and there
+            is none.
         DeclarationError: The job's declaration is wrong, or it needs a partition.
     """
     deployment = _deployment()
@@ -47,9 +57,24 @@ def check_source(
             f"The job {what!r} has {'no ' if partition else ''}partitions.",
             "Leave --partition out." if partition else "Give one with --partition.",
         )
-    source = source_of(job, deployment, partition or "")
+    heads = Heads(lambda: ModelTokenizer(tokenizer or deployment.model(job.declared.model).path))
+    source = source_of(job, deployment, partition or "", heads)
+    advice = _about_the_fields(source) if isinstance(source, TableSource) else []
     name = f"{what}, partition {partition}" if partition else what
-    return examine(source, name, job.declared.model, tokenizer, block_size, kv_tokens)
+    report = examine(source, name, job.declared.model, tokenizer, block_size, kv_tokens)
+    return replace(report, advice=[*report.advice, *advice])
+
+
+def _about_the_fields(source: TableSource) -> list[str]:
+    """What another order of the prompt's columns would gain, if anything."""
+    try:
+        found = source.fields(_ROWS)
+        if found is None:
+            return []
+        order = field_order(found[0], found[1].literals)
+    except PolarsError:  # a column that has no text, such as a list
+        return []
+    return [order.advice] if order.best != order.given else []
 
 
 def _files(what: str, deployment: Deployment | None) -> RequestFiles:

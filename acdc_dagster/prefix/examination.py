@@ -19,7 +19,7 @@ from acdc_dagster.prefix.runs import HASH, Sorted
 from acdc_dagster.prefix.segments import Growing
 from acdc_dagster.prefix.sequences import Positions, Sequences
 from acdc_dagster.prefix.sorter import Sorter, hex_of
-from acdc_dagster.prefix.stage import sampling_defaults, sorting_memory
+from acdc_dagster.prefix.stage import about_limited, sampling_defaults, sorting_memory
 from acdc_dagster.prefix.tokenizer import (
     ByteEstimate,
     DisagreementError,
@@ -76,7 +76,7 @@ def examine(
         except (RepeatedIdsError, DisagreementError):
             continue
     order = _Order(sorter.sorted())
-    warnings = [*intake.warnings, *chosen.warnings]
+    warnings = [*intake.warnings, *chosen.warnings, *about_limited(sorter.limited)]
     if intake.input_rows == 0:
         warnings.append("There are no rows; a job would succeed with empty tables.")
     if order.repeated_samples:

@@ -22,7 +22,7 @@ from acdc_dagster.tables import Tables
 
 _DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 # Rows of raw_requests read at a time.
-_READ = 8192
+_READ = 4096
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,8 @@ class SortedStats:
         sharing: Share of prompt tokens that repeat a prefix (see `order.sharing`).
         hit_rate_bound: See `order.hit_rate`.
         spilled_bytes: Written to temporary files since the job did not fit into memory.
+        limited: custom_ids whose answers may have fewer tokens than their `max_tokens` asks for,
+            since the prompt leaves no more of the context.
     """
 
     requests: int
@@ -46,6 +48,23 @@ class SortedStats:
     sharing: float
     hit_rate_bound: float
     spilled_bytes: int
+    limited: int
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is allowed but worth knowing."""
+        return about_limited(self.limited)
+
+
+def about_limited(requests: int) -> list[str]:
+    """What to tell of so many requests that get less than their `max_tokens`; nothing of none."""
+    if not requests:
+        return []
+    return [
+        f"{requests:,} {'request asks' if requests == 1 else 'requests ask'} for a longer answer "
+        "than the prompt leaves room for in the model's context, and may use what is left. Shorten "
+        "the prompt, or lower max_tokens to what an answer needs."
+    ]
 
 
 def sort_requests(
@@ -99,6 +118,7 @@ def sort_requests(
         sharing=sharing(lcp, lengths),
         hit_rate_bound=hit_rate(lcp, lengths, block_size),
         spilled_bytes=sorter.spilled_bytes,
+        limited=sorter.limited,
     )
 
 

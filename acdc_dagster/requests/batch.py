@@ -21,13 +21,14 @@ class Batch:
 
     Attributes:
         requests: The rows that are valid by themselves, with the columns `REQUEST`.
-        original: A row as it stands in the source, by its place in `requests`; asked for only
-            where the whole source shows that the row cannot run.
+        original: A row as it stands in the source and its byte offset there (None in a table), by
+            its place in `requests`; asked for only where the whole source shows that the row
+            cannot run.
         rejections: The other rows.
     """
 
     requests: pl.DataFrame
-    original: Callable[[int], bytes]
+    original: Callable[[int], tuple[bytes, int | None]]
     rejections: list[Rejection]
 
     @property

@@ -46,7 +46,7 @@ class Bodies:
         if self._columnar is None or not self._columnar.fits(rows.schema):
             return pl.Series([None], dtype=pl.String).new_from_index(0, rows.height)
         # An expression of literals alone has height 1, so it stands beside a column.
-        return rows.select(
+        bodies = rows.select(
             pl.when(
                 pl.lit(ids.str.strip_chars(WHITESPACE)) != "",
                 *(pl.col(name).is_not_null() for name in self._columnar.required),
@@ -54,6 +54,11 @@ class Bodies:
             .then(self._columnar.body)
             .alias("body")
         )["body"]
+        if self._columnar.cuts:
+            made = rows.filter(bodies.is_not_null())
+            shortened = made.select(where.sum() for where in self._columnar.cuts.values())
+            self._prompt.cuts.count(zip(self._columnar.cuts, shortened.row(0), strict=True))
+        return bodies
 
     def _of_row(self, custom_id: str | None, row: Mapping[str, Any]) -> str:
         custom_id = check_custom_id(custom_id)

@@ -16,13 +16,22 @@ COMPLETIONS = "/v1/completions"
 ENDPOINTS = (CHAT, COMPLETIONS)
 
 
+# Characters of a message.
+_MOST = 500
+
+
+def shortened(message: str) -> str:
+    """A message that repeats what a row says, of whatever length, in 500 characters at most."""
+    return message if len(message) <= _MOST else f"{message[: _MOST - 100]} … {message[-97:]}"
+
+
 class Refused(Exception):
-    """A row is no valid request: `code` in OpenAI's words where it has one, and why."""
+    """A row is no valid request: `code` in OpenAI's words where it has one, and why in short."""
 
     def __init__(self, code: str, message: str, custom_id: str | None = None) -> None:
-        super().__init__(message)
         self.code = code
-        self.message = message
+        self.message = shortened(message)
+        super().__init__(self.message)
         self.custom_id = custom_id
 
 
@@ -92,12 +101,17 @@ class _Common(Struct, frozen=True, gc=False, forbid_unknown_fields=True, kw_only
     service_tier: str | None = None
 
 
-class ChatBody(_Common, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
+class ChatSampling(_Common, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
+    """What a chat asks for beside its messages, without what changes how they are rendered."""
+
+    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
+    response_format: ResponseFormat | None = None
+
+
+class ChatBody(ChatSampling, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
     """The body of a /v1/chat/completions request."""
 
     messages: Annotated[list[Message], Meta(min_length=1)]
-    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
-    response_format: ResponseFormat | None = None
     tools: Annotated[list[Tool], Meta(min_length=1)] | None = None
     # Neither changes the prompt, and a call is answered as the text that the model wrote.
     tool_choice: Literal["none", "auto"] | None = None
@@ -105,6 +119,17 @@ class ChatBody(_Common, frozen=True, gc=False, forbid_unknown_fields=True, kw_on
     continue_final_message: bool = False
     documents: list[dict[str, str]] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+
+
+class _PlainMessage(Struct, gc=False, forbid_unknown_fields=True):
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class _PlainChat(ChatSampling, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
+    """What nearly all bodies are: a ChatBody that is valid if its types are."""
+
+    messages: Annotated[list[_PlainMessage], Meta(min_length=1)]
 
 
 class CompletionBody(_Common, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
@@ -125,17 +150,18 @@ class _Envelope(Struct, frozen=True, gc=False):
 
 
 _envelope = msgspec.json.Decoder(_Envelope)
+_plain = msgspec.json.Decoder(_PlainChat)
 _bodies: dict[str, msgspec.json.Decoder[Any]] = {
     CHAT: msgspec.json.Decoder(ChatBody),
     COMPLETIONS: msgspec.json.Decoder(CompletionBody),
 }
 
 
-def parse_line(line: bytes) -> tuple[str, str, str, Body]:
+def parse_line(line: bytes) -> tuple[str, str, str, str]:
     """Parse one line of an OpenAI-batch file.
 
     Returns:
-        custom_id, endpoint, the body's JSON exactly as given, and the body parsed.
+        custom_id, endpoint, model, and the body's JSON exactly as given.
 
     Raises:
         Refused: Why the line is no request.
@@ -154,10 +180,23 @@ def parse_line(line: bytes) -> tuple[str, str, str, Body]:
     if not raw:
         raise Refused("missing_required_parameter", "body is missing.", custom_id)
     try:
-        body = parse_body(envelope.url, raw)
+        model = _model_of(envelope.url, raw)
     except Refused as refused:
         raise Refused(refused.code, refused.message, custom_id) from None
-    return custom_id, envelope.url, raw.decode("utf-8"), body
+    return custom_id, envelope.url, model, raw.decode("utf-8")
+
+
+def _model_of(endpoint: str, raw: bytes) -> str:
+    """The model that a body names, once the body is seen to be valid."""
+    if endpoint == CHAT:
+        try:
+            body = _plain.decode(raw)
+        except (msgspec.MsgspecError, RecursionError):
+            pass  # the careful parser takes it, or says what is wrong
+        else:
+            check_response_format(body.response_format)
+            return body.model
+    return parse_body(endpoint, raw).model
 
 
 def decode_line(line: bytes, decoder: msgspec.json.Decoder[T]) -> T:
@@ -174,8 +213,10 @@ def decode_line(line: bytes, decoder: msgspec.json.Decoder[T]) -> T:
         ) from None
     try:
         return decoder.decode(line)
-    except msgspec.ValidationError:
-        raise Refused("invalid_json_line", "The line is JSON, but not an object.") from None
+    except msgspec.ValidationError as error:
+        # Within an object any value is taken but for numbers that are too large.
+        reason = f"but {error}" if "`$." in str(error) else "but not an object"
+        raise Refused("invalid_json_line", f"The line is JSON, {reason}.") from None
     except msgspec.DecodeError as error:
         raise Refused("invalid_json_line", f"The line is not valid JSON: {error}.") from None
     except RecursionError:
@@ -229,9 +270,7 @@ def check_body(body: Body) -> None:
         return
     for number, message in enumerate(body.messages):
         _check_message(f"body: messages[{number}]", message)
-    wanted = body.response_format
-    if wanted is not None and wanted.type == "json_schema" and wanted.json_schema is None:
-        raise Refused("missing_required_parameter", "body: response_format.json_schema is missing.")
+    check_response_format(body.response_format)
     if body.tool_choice == "auto" and body.tools is None:
         raise Refused("missing_required_parameter", "body: tool_choice is auto, without tools.")
     if body.continue_final_message and body.add_generation_prompt:
@@ -244,6 +283,16 @@ def check_body(body: Body) -> None:
         raise Refused(
             "unsupported_parameter", f"body: chat_template_kwargs.{name} is no template's to set."
         )
+
+
+def check_response_format(wanted: ResponseFormat | None) -> None:
+    """See that a JSON schema is there where one is wanted.
+
+    Raises:
+        Refused: It is not.
+    """
+    if wanted is not None and wanted.type == "json_schema" and wanted.json_schema is None:
+        raise Refused("missing_required_parameter", "body: response_format.json_schema is missing.")
 
 
 def _check_message(at: str, message: Message) -> None:

@@ -1,13 +1,13 @@
 """Request bodies of whole columns at once, for prompts that only put columns into text.
 
-Most prompts are text with `{{ column }}` and `{{ column | default("text") }}` in it. Over columns
-of text and integers, such a prompt is a concatenation, and a body is JSON whose only variable parts
-are the contents of its messages. What polars writes here is, byte for byte, what Jinja and msgspec
-write row by row; any other prompt or column type is left to them.
+Most prompts are text with `{{ column }}` and `{{ column | default("text") }}` in it, perhaps cut by
+`truncate_chars`. Over columns of text and integers, such a prompt is a concatenation, and a body is
+JSON whose only variable parts are the contents of its messages. What polars writes here is what
+Jinja and msgspec write row by row, byte for byte; any other prompt or column type is left to them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,7 @@ import polars as pl
 from jinja2 import nodes
 
 from acdc_dagster.requests.body import CHAT, Refused, parse_body
+from acdc_dagster.requests.cuts import Cut, cut_of
 from acdc_dagster.requests.prompt import Prompt
 
 # What Python's str.strip removes; Rust's trim, and so polars' default, leaves U+001C to U+001F.
@@ -24,10 +25,22 @@ WHITESPACE = "".join(char for char in map(chr, range(0x3001)) if char.isspace())
 
 @dataclass(frozen=True)
 class _Column:
-    """`{{ name }}`, or with a default `{{ name | default("…") }}`."""
+    """`{{ name }}`, perhaps with `default("…")`, and after that perhaps cut to characters."""
 
     name: str
     default: str | None
+    cut: Cut | None = None
+
+    @property
+    def whole(self) -> pl.Expr:
+        """Its text, not cut."""
+        value = pl.col(self.name).cast(pl.String)
+        return value if self.default is None else value.fill_null(self.default)
+
+    @property
+    def text(self) -> pl.Expr:
+        """What stands in the prompt."""
+        return self.whole if self.cut is None else self.whole.str.head(self.cut.most)
 
 
 _Content = tuple[str | _Column, ...]
@@ -90,6 +103,17 @@ class ColumnarBodies:
             pieces += [pl.lit("," if number else self._head), message.struct.json_encode()]
         return pl.concat_str([*pieces, pl.lit("]}")])
 
+    @property
+    def cuts(self) -> dict[Cut, pl.Expr]:
+        """For each cut, whether it shortens the text of a row."""
+        found: dict[Cut, pl.Expr] = {}
+        for column in self._mentions:
+            if column.cut is not None:
+                shortened = column.whole.str.len_chars() > column.cut.most
+                before = found.get(column.cut)
+                found[column.cut] = shortened if before is None else before | shortened
+        return found
+
 
 def _content(tree: nodes.Template) -> _Content | None:
     """The pieces of a template; None if it has others than text and columns."""
@@ -120,6 +144,11 @@ def _piece(node: nodes.Expr) -> str | _Column | None:
             dyn_kwargs=None,
         ):
             return _Column(name, default)
+        case nodes.Filter(node=nodes.Expr() as expression):
+            cut, column = cut_of(node), _piece(expression)
+            if cut is None or cut.unit == "tokens" or not isinstance(column, _Column):
+                return None
+            return replace(column, cut=cut) if column.cut is None else None
         case _:
             return None
 
@@ -127,11 +156,5 @@ def _piece(node: nodes.Expr) -> str | _Column | None:
 def _text(content: _Content) -> pl.Expr:
     if all(isinstance(piece, str) for piece in content):
         return pl.lit("".join(map(str, content)).strip())
-    return pl.concat_str([_written(piece) for piece in content]).str.strip_chars(WHITESPACE)
-
-
-def _written(piece: str | _Column) -> pl.Expr:
-    if isinstance(piece, str):
-        return pl.lit(piece)
-    value = pl.col(piece.name).cast(pl.String)
-    return value if piece.default is None else value.fill_null(piece.default)
+    pieces = [pl.lit(piece) if isinstance(piece, str) else piece.text for piece in content]
+    return pl.concat_str(pieces).str.strip_chars(WHITESPACE)

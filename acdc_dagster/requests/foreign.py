@@ -21,7 +21,6 @@ from acdc_dagster.requests.body import (
     parse_line,
 )
 from acdc_dagster.requests.gemini import body_of_request
-from acdc_dagster.requests.line import plain_line
 
 
 class Format(StrEnum):
@@ -54,7 +53,7 @@ class _Line(Struct, frozen=True, gc=False):
 
 
 _decoder = msgspec.json.Decoder(_Line)
-# custom_id, endpoint, model and body.
+# custom_id, endpoint, model, and the JSON of the body.
 Request = tuple[str, str, str, str]
 
 
@@ -69,40 +68,33 @@ class LineReader:
         self._model = model
         self._format: Format | None = None
 
-    def plain(self, line: bytes) -> Request | None:
-        """A plain line of OpenAI's format; None if `read` must have a look."""
-        if self._format not in (None, Format.OPENAI):
-            return None
-        request = plain_line(line)
-        if request is not None:
-            self._format = Format.OPENAI
-        return request
-
     def read(self, line: bytes) -> Request:
-        """Any line.
+        """The request of one line.
 
         Raises:
-            Refused: Why it is no request.
+            Refused: Why it is none.
         """
-        given = decode_line(line, _decoder)
-        found = given.format
-        match found:
-            case Format.OPENAI:
-                custom_id, endpoint, raw_body, body = parse_line(line)
-                request = custom_id, endpoint, body.model, raw_body
-                self._check(found, custom_id)
-            case Format.ANTHROPIC:
-                custom_id = check_custom_id(given.custom_id)
-                self._check(found, custom_id)
-                request = self._converted(custom_id, body_of_params, given.params)
-            case Format.GEMINI:
-                custom_id = check_custom_id(given.key, "key")
-                self._check(found, custom_id)
-                request = self._converted(custom_id, body_of_request, given.request)
-        self._format = found
-        return request
+        if self._format in (None, Format.OPENAI):
+            try:
+                request = parse_line(line)
+            except Refused:
+                if decode_line(line, _decoder).format is Format.OPENAI:
+                    raise
+            else:
+                self._format = Format.OPENAI
+                return request
+        return self._foreign(decode_line(line, _decoder))
 
-    def _check(self, found: Format, custom_id: str) -> None:
+    def _foreign(self, line: _Line) -> Request:
+        found = line.format
+        if found is Format.GEMINI:
+            custom_id, convert, given = (
+                check_custom_id(line.key, "key"),
+                body_of_request,
+                line.request,
+            )
+        else:
+            custom_id, convert, given = check_custom_id(line.custom_id), body_of_params, line.params
         if self._format not in (None, found):
             raise Refused(
                 "format_mismatch",
@@ -110,6 +102,9 @@ class LineReader:
                 "file of its own.",
                 custom_id,
             )
+        request = self._converted(custom_id, convert, given)
+        self._format = found
+        return request
 
     def _converted(
         self,

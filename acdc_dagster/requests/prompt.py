@@ -9,7 +9,7 @@
 A file without such lines is one user message. A column that is null in a row is undefined in its
 template: `{{ colour | default("unknown") }}` says what to write, and a bare `{{ colour }}` rejects
 the row. Every name in a template is a column; only `range(…)` is Jinja's, unless a column is called
-so.
+so. To Jinja's filters come those of `cuts`.
 """
 
 import re
@@ -21,7 +21,8 @@ from typing import Any, cast
 from jinja2 import StrictUndefined, TemplateSyntaxError, meta, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from acdc_dagster.errors import DeclarationError
+from acdc_dagster.errors import AcdcError, DeclarationError
+from acdc_dagster.requests.cuts import Cuts, Shorten
 
 _ROLE_LINE = re.compile(r"^<!--[ \t]*(\w+)[ \t]*-->[ \t]*$", re.MULTILINE)
 _ROLES = ("system", "user", "assistant")
@@ -54,22 +55,31 @@ class Prompt:
     Attributes:
         columns: The columns that the templates read.
         templates: Role and syntax tree of each message.
+        cuts: Counts the rows that the prompt cuts.
     """
 
     columns: frozenset[str]
     templates: tuple[tuple[str, nodes.Template], ...]
+    cuts: Cuts
     _messages: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...]
     _reading: tuple[nodes.Template, ...]  # of the messages that read columns
 
     @staticmethod
-    def compile(text: str, path: Path) -> "Prompt":
+    def compile(text: str, path: Path, shorten: Shorten | None = None) -> "Prompt":
         """Compile the prompt file's text.
+
+        Args:
+            text: What the file says.
+            path: The file, for messages.
+            shorten: See `Cuts`.
 
         Raises:
             DeclarationError: An unknown role, text before the first role, or a template that is
                 not valid Jinja, with its line.
         """
+        cuts = Cuts(shorten)
         jinja = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
+        cast("Any", jinja).filters.update(cuts.filters)
         # Else a column called dict or namespace would be one of Jinja's functions.
         names = cast("dict[str, Any]", cast("Any", jinja).globals)
         for name in names.keys() - {"range"}:
@@ -84,6 +94,7 @@ class Prompt:
                 tree = jinja.parse(template)
                 if _reads_range(tree):
                     names.pop("range", None)
+                cuts.prepare(tree)
                 for name in tree.find_all(nodes.Name):
                     name.name = _SELF if name.name == "self" else name.name
                 read = meta.find_undeclared_variables(tree)
@@ -105,7 +116,7 @@ class Prompt:
                         f"{path}:{line}: the {role} message cannot be rendered: {error}",
                         "Correct the template.",
                     ) from error
-        return Prompt(frozenset(columns), tuple(templates), tuple(messages), tuple(reading))
+        return Prompt(frozenset(columns), tuple(templates), cuts, tuple(messages), tuple(reading))
 
     def fields(self) -> Fields | None:
         """The columns and the literal text of the message that reads columns.
@@ -120,19 +131,25 @@ class Prompt:
 
         Raises:
             RowError: A column without a default is null, or the template failed on this row.
+            ModelError: The row is to be cut to tokens, and the tokenizer is not there.
         """
         given = {name: row[name] for name in self.columns if row[name] is not None}
         values = given | {_SELF: given["self"]} if "self" in given else given
+        self.cuts.begin_row()
         try:
-            return [
+            messages = [
                 {"role": role, "content": render(values).strip()} for role, render in self._messages
             ]
+        except AcdcError:
+            raise
         except Exception as error:  # a template can raise anything; it is this row's fault alone
             nulls = sorted(self.columns - given.keys())
             reason = str(error).replace(_SELF, "self")
             if nulls:
                 reason += f" (null in this row: {', '.join(nulls)})"
             raise RowError(reason) from error
+        self.cuts.end_row()
+        return messages
 
 
 def _reads_range(tree: nodes.Template) -> bool:

@@ -15,10 +15,11 @@ from acdc_dagster.requests.batch import REQUEST, Batch
 from acdc_dagster.requests.bodies import Bodies
 from acdc_dagster.requests.body import CHAT
 from acdc_dagster.requests.csv_table import CsvTable
+from acdc_dagster.requests.cuts import Shorten
 from acdc_dagster.requests.lines import local_files
 from acdc_dagster.requests.membership import Membership
 from acdc_dagster.requests.ndjson_table import NdjsonTable
-from acdc_dagster.requests.prompt import Prompt
+from acdc_dagster.requests.prompt import Fields, Prompt
 from acdc_dagster.requests.rejected import Rejection
 from acdc_dagster.requests.row_ids import RowIds
 from acdc_dagster.requests.slices import ScannedTable, Slice, Table, as_text, rows_as_json
@@ -36,19 +37,25 @@ class TableSource:
         place: The table's resolved path, glob or URI.
         storage_options: For delta-rs, and for polars where `place` is a URI.
         partition: The partition key.
+        shorten: Cuts to tokens of the job's model; None if the prompt does not ask for it.
 
     Raises:
         SourceError: The table cannot be opened, or lacks a column that the job names.
     """
 
     def __init__(
-        self, job: Job, place: str, storage_options: dict[str, str], partition: str
+        self,
+        job: Job,
+        place: str,
+        storage_options: dict[str, str],
+        partition: str,
+        shorten: Shorten | None = None,
     ) -> None:
         self._warnings: list[str] = []
         self._job = job
         self._place = place
         self._partition = partition
-        self._prompt = Prompt.compile(job.prompt or "", job.prompt_path)
+        self._prompt = Prompt.compile(job.prompt or "", job.prompt_path, shorten)
         self._bodies = Bodies(job, self._prompt)
         source = job.declared.source
         self._id_column = source.id_column
@@ -76,10 +83,11 @@ class TableSource:
 
         Raises:
             SourceError: The table broke or was changed while it was read.
+            ModelError: A row is to be cut to tokens, and the tokenizer is not there.
         """
         self._warnings.clear()
-        column = self._job.declared.source.partition_column
-        membership = None if column is None else Membership(self._job, column, self._partition)
+        self._prompt.cuts.forget()
+        membership = self._membership()
         ids = RowIds(sorted(self._prompt.columns))
         first = 1
         for part in self._slices(membership):
@@ -88,6 +96,39 @@ class TableSource:
             first += part.height
         if membership is not None:
             self._warnings += membership.warnings(self._place)
+        self._warnings += self._prompt.cuts.warnings
+
+    def fields(self, rows: int) -> tuple[pl.DataFrame, Fields] | None:
+        """The columns that a simple prompt reads, of about the first so many rows.
+
+        Returns:
+            The columns in the prompt's order, as the prompt writes them, and the text around them;
+            None if the prompt is not simple (see `Prompt.fields`).
+
+        Raises:
+            SourceError: The table broke or was changed while it was read.
+        """
+        fields = self._prompt.fields()
+        if fields is None:
+            return None
+        written = [
+            pl.col(name).cast(pl.String)
+            if default is None
+            else pl.col(name).cast(pl.String).fill_null(default)
+            for name, default in zip(fields.columns, fields.defaults, strict=True)
+        ]
+        found: list[pl.DataFrame] = [pl.DataFrame(schema=dict.fromkeys(fields.columns, pl.String))]
+        height = 0
+        for part in self._slices(self._membership()):
+            found.append(part.rows.select(written).drop_nulls())
+            height += part.rows.height
+            if height >= rows:
+                break
+        return pl.concat(found), fields
+
+    def _membership(self) -> Membership | None:
+        column = self._job.declared.source.partition_column
+        return None if column is None else Membership(self._job, column, self._partition)
 
     def _slices(self, membership: Membership | None) -> Iterator[Slice]:
         wanted = set(self._prompt.columns)
@@ -148,7 +189,7 @@ class TableSource:
         kept = rows.filter(valid)
         return Batch(
             requests.filter(valid).select(REQUEST.names()).cast(REQUEST),
-            lambda place: _original(kept, place),
+            lambda place: (_original(kept, place), None),
             [*bad_lines, *rejections],
         )
 
