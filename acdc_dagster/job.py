@@ -126,6 +126,33 @@ class Sampling(Declared):
         return self.model_dump(exclude_none=True)
 
 
+class Split(Declared):
+    """How a column's text is cut into chunks, each a request of its own."""
+
+    column: str = Field(description="The column that holds the text.")
+    tokens: int = Field(ge=16, description="Most tokens of a chunk.")
+    overlap: int = Field(default=0, ge=0, description="Tokens of a chunk that the next repeats.")
+
+    @model_validator(mode="after")
+    def _chunks_get_on(self) -> Self:
+        if 2 * self.overlap > self.tokens:
+            raise ValueError("overlap must be at most half of tokens")
+        return self
+
+
+class TooLong(Declared):
+    """What becomes of a row whose prompt does not fit the model's context."""
+
+    split: Split | None = Field(default=None, description="Rejected if not given.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_a_policy(cls, value: object) -> object:
+        if isinstance(value, str) and value != "reject":
+            raise ValueError(f"{value!r} is neither reject nor split with column and tokens")
+        return {} if value == "reject" else value
+
+
 class Partitions(Declared):
     """How the job's rows are cut into partitions, each materialised by itself."""
 
@@ -171,6 +198,9 @@ class BatchJob(Declared):
     sampling: Sampling = Sampling()
     answer_schema: str | dict[str, Any] | None = Field(
         default=None, description="JSON schema of the answer: inline, or a file beside defs.yaml."
+    )
+    too_long: TooLong = Field(
+        default=TooLong(), description="reject, or split with column, tokens and overlap."
     )
     partitions: Partitions = Partitions()
     max_rejected: int | float | None = Field(
@@ -239,6 +269,19 @@ class BatchJob(Declared):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _free_text_of_a_table_is_split(self) -> Self:
+        if self.too_long.split is None:
+            return self
+        if self.source.requests is not None:
+            raise ValueError("too_long.split: request files have no column to split; use reject")
+        if self.answer_schema is not None:
+            raise ValueError(
+                "too_long.split needs free text for now, since the answers to a row's chunks are "
+                "joined as text; leave answer_schema out, or use reject"
+            )
+        return self
+
 
 @dataclass(frozen=True)
 class Job:
@@ -287,8 +330,13 @@ class Job:
     @cached_property
     def prompt_version(self) -> str:
         """Twelve hexadecimal digits that change when what is asked changes."""
+        declared = self.declared
         return version_of(
-            self.prompt, self.answer_schema, self.declared.sampling.as_body(), self.declared.model
+            self.prompt,
+            self.answer_schema,
+            declared.sampling.as_body(),
+            declared.model,
+            declared.too_long.model_dump(),
         )
 
     @cached_property

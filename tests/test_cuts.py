@@ -10,7 +10,7 @@ from support_table import contents, drain, over_table, store
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import DeclarationError, ModelError
 from acdc_dagster.prefix.check import check_source
-from acdc_dagster.prefix.heads import Heads
+from acdc_dagster.prefix.cutter import TokenCutter
 from acdc_dagster.prefix.tokenizer import ModelTokenizer
 from acdc_dagster.requests.prompt import Prompt
 from acdc_dagster.requests.stage import source_of
@@ -27,15 +27,17 @@ ROWS = pl.DataFrame(
 
 
 @pytest.fixture
-def heads(model_path: Path) -> Heads:
-    return Heads(lambda: ModelTokenizer(model_path))
+def cutter(model_path: Path) -> TokenCutter:
+    return TokenCutter(lambda: ModelTokenizer(model_path))
 
 
-def source(deployment: Deployment, declare: Declare, prompt: str, heads: Heads) -> TableSource:
+def source(
+    deployment: Deployment, declare: Declare, prompt: str, cutter: TokenCutter
+) -> TableSource:
     """The rows above as a source, with this prompt."""
     job = over_table(declare, prompt=prompt)
     store(deployment.root / "items", ROWS)
-    opened = source_of(job, deployment, "all", heads)
+    opened = source_of(job, deployment, "all", cutter)
     assert isinstance(opened, TableSource)
     return opened
 
@@ -81,14 +83,14 @@ def source(deployment: Deployment, declare: Declare, prompt: str, heads: Heads) 
 def test_the_beginning_stays_and_the_rows_are_counted(
     deployment: Deployment,
     declare: Declare,
-    heads: Heads,
+    cutter: TokenCutter,
     prompt: str,
     asked: dict[str, str],
     told: list[str],
     end: str,
 ) -> None:
     """A row counts once for each cut that shortened it; a row that is rejected does not count."""
-    opened = source(deployment, declare, prompt + end, heads)
+    opened = source(deployment, declare, prompt + end, cutter)
     for _ in range(2):  # a source may be read again
         taken = drain(opened)
         assert contents(taken) == asked

@@ -24,6 +24,11 @@ def job(**attributes: Any) -> dict[str, Any]:
     return {"source": TABLE, "model": MODEL, **attributes}
 
 
+def split(**changes: Any) -> dict[str, Any]:
+    """A policy for texts that are too long, with these changes."""
+    return {"split": {"column": "title", "tokens": 100, "overlap": 20, **changes}}
+
+
 def line_of(file: Path, key: str) -> int:
     """The only line of a YAML file where this key, or list item, stands."""
     (found,) = [
@@ -58,7 +63,7 @@ def defs(deployment: Deployment) -> Path:
 @pytest.mark.parametrize(
     ("attributes", "field", "near", "allowed"),
     [
-        (job(modle="x"), "modle", "model", "partitions, max_rejected, schedule"),
+        (job(modle="x"), "modle", "model", "max_rejected, schedule"),
         (job(sampling={"temprature": 0}), "temprature", "temperature", "top_p, top_k, min_p"),
         (job(source={**TABLE, "id_colum": "x"}), "id_colum", "id_column", "table, format"),
         (
@@ -107,6 +112,15 @@ def test_an_unknown_field_names_the_known_ones(
         (job(schedule="every day"), "schedule", ["five fields"]),
         (job(schedule="a b c d e"), "schedule", ["cron"]),
         (job(timezone="Mars/Phobos"), "timezone", ["Mars/Phobos"]),
+        (job(too_long="shorten"), "too_long", ["'shorten'", "reject", "split"]),
+        (job(too_long=split(tokens=8)), "tokens", ["16"]),
+        (job(too_long=split(overlap=51)), "split", ["at most half of tokens"]),
+        (job(too_long={"split": {"tokens": 100}}), "split", ["column"]),
+        (
+            job(too_long=split(), answer_schema=OBJECT),
+            "attributes",
+            ["too_long.split", "free text"],
+        ),
         (job(source=None), "source", ["source"]),
         (job(source={"table": "items"}), "source", ["id_column"]),
         (job(source={}), "source", ["table, requests"]),
@@ -173,6 +187,12 @@ def test_partitions_and_source_must_agree(
 def test_request_files_bring_their_own(declare: Declare, defs: Path, field: dict[str, Any]) -> None:
     """What the lines of a request file say is not declared a second time."""
     assert_told(refused(declare, job(source=FILES, **field)), defs, *field, "request files")
+
+
+def test_request_files_have_no_column_to_split(declare: Declare, defs: Path) -> None:
+    """What they may say of rows that are too long is that they are rejected."""
+    assert_told(refused(declare, job(source=FILES, too_long=split())), defs, "too_long.split")
+    declare("job", job(source=FILES, too_long="reject"))
 
 
 def test_all_faults_are_told_at_once(declare: Declare, defs: Path) -> None:
@@ -354,6 +374,8 @@ def test_the_format_is_told_from_the_name(
         ({"description": "Other words"}, True),
         ({"owners": ["team:b"]}, True),
         ({"sampling": {"max_tokens": 256}}, True),  # the default
+        ({"too_long": "reject"}, True),
+        ({"too_long": split()}, False),
         ({"sampling": {"max_tokens": 8}}, False),
         ({"answer_schema": OBJECT}, False),
         ({"model": "other"}, False),

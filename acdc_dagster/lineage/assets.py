@@ -19,7 +19,7 @@ from acdc_dagster.lineage.metadata import counts, percent, table_metadata, table
 from acdc_dagster.lineage.partitions import partition_of, partitions_of
 from acdc_dagster.lineage.resources import DeploymentResource
 from acdc_dagster.planning.stage import profile, read_plan
-from acdc_dagster.prefix.heads import Heads
+from acdc_dagster.prefix.cutter import TokenCutter
 from acdc_dagster.prefix.stage import sort_requests
 from acdc_dagster.prefix.tokenizer import ModelTokenizer
 from acdc_dagster.reconcile.answers import check_columns
@@ -84,10 +84,9 @@ def stage_assets(job: Job, tables: Tables, model_revision: str | None) -> list[d
             not there yet.
     """
     asked = version_of(job.prompt_version, job.declared.source.model_dump())
+    by_tokens = TOKENS in (job.prompt or "") or job.declared.too_long.split is not None
     versions = {
-        "raw_requests": version_of(asked, model_revision)
-        if TOKENS in (job.prompt or "")
-        else asked,
+        "raw_requests": version_of(asked, model_revision) if by_tokens else asked,
         "sorted_requests": version_of("1", model_revision),
         "profile": "1",
         "inference": version_of("1", model_revision),
@@ -168,8 +167,8 @@ def _raw_requests(stage: Stage) -> Materialised:
     model = stage.model()
     check_local()
     check_columns(stage.job, stage.tables)
-    heads = Heads(lambda: ModelTokenizer(model.path))
-    stats = take_in(stage.job, stage.resource.deployment, stage.tables, stage.partition, heads)
+    cutter = TokenCutter(lambda: ModelTokenizer(model.path))
+    stats = take_in(stage.job, stage.resource.deployment, stage.tables, stage.partition, cutter)
     log = stage.context.log
     log.info(
         f"{stats.input_rows} input rows: {stats.requests} requests, {stats.rejected} rejected "

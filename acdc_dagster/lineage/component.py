@@ -12,7 +12,7 @@ from acdc_dagster.errors import ModelError
 from acdc_dagster.job import BatchJob, Job
 from acdc_dagster.lineage.assets import stage_assets
 from acdc_dagster.lineage.partitions import partitions_of
-from acdc_dagster.requests.prompt import Prompt
+from acdc_dagster.requests.bodies import prompt_of
 from acdc_dagster.tables import Tables
 
 
@@ -40,7 +40,7 @@ class BatchInferenceComponent(dg.Component):
         assert isinstance(attributes, BatchJob)  # noqa: S101 - get_model_cls says so
         job = Job.of(context.path, attributes)
         if job.prompt is not None:
-            Prompt.compile(job.prompt, job.prompt_path)
+            prompt_of(job)
         return cls(job)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:

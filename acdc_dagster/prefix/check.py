@@ -7,9 +7,9 @@ from polars.exceptions import PolarsError
 
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import DeclarationError
+from acdc_dagster.prefix.cutter import TokenCutter
 from acdc_dagster.prefix.examination import examine
 from acdc_dagster.prefix.field_order import field_order
-from acdc_dagster.prefix.heads import Heads
 from acdc_dagster.prefix.report import Report
 from acdc_dagster.prefix.tokenizer import ModelTokenizer
 from acdc_dagster.requests.jsonl import RequestFiles, request_files
@@ -57,8 +57,10 @@ def check_source(
             f"The job {what!r} has {'no ' if partition else ''}partitions.",
             "Leave --partition out." if partition else "Give one with --partition.",
         )
-    heads = Heads(lambda: ModelTokenizer(tokenizer or deployment.model(job.declared.model).path))
-    source = source_of(job, deployment, partition or "", heads)
+    cutter = TokenCutter(
+        lambda: ModelTokenizer(tokenizer or deployment.model(job.declared.model).path)
+    )
+    source = source_of(job, deployment, partition or "", cutter)
     advice = _about_the_fields(source) if isinstance(source, TableSource) else []
     name = f"{what}, partition {partition}" if partition else what
     report = examine(source, name, job.declared.model, tokenizer, block_size, kv_tokens)

@@ -142,7 +142,8 @@ class _Chosen:
             mapped = sorter.add(frame)
             codes = b"".join(mapped["request_hash"].str.decode("hex"))
             hashes.extend(np.frombuffer(codes, dtype=(np.void, HASH)))
-            repeats.extend(mapped["input_rows"].to_numpy())
+            # Chunks of a split row are no input rows, but requests all the same.
+            repeats.extend(mapped["input_rows"].clip(1).to_numpy())
         return sorter, hashes, repeats
 
     def _choose(self, given: Path | None, named: str) -> tuple[PromptTokenizer, Model]:

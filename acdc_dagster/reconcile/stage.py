@@ -9,6 +9,7 @@ from acdc_dagster.job import Job
 from acdc_dagster.planning.stage import read_plan
 from acdc_dagster.reconcile.answers import check_columns, outputs_schema, parse_answers
 from acdc_dagster.reconcile.failures import REMEDIES
+from acdc_dagster.reconcile.joined import joined
 from acdc_dagster.tables import TableName, Tables
 
 
@@ -39,7 +40,7 @@ class OutputStats:
     """What stage 5 did.
 
     Attributes:
-        outputs: custom_ids with an answer.
+        outputs: custom_ids with an answer; of the rows, where rows were split.
         failures: custom_ids by failure class, in `outputs` (cut short) and `dead_letter`.
         duplicates: custom_ids answered by the request of another.
     """
@@ -83,6 +84,8 @@ def reconcile(job: Job, tables: Tables, partition: str) -> OutputStats:
     given_up = judged.filter("given_up").with_columns(
         remedy=pl.col("error_class").replace_strict(REMEDIES, default=None)
     )
+    if job.declared.too_long.split is not None:
+        answered, given_up = joined(answered, given_up, _rejected_by_sorting(tables, partition))
     tables.replace("dead_letter", partition, given_up)
     tables.replace("outputs", partition, answered, schema=outputs_schema(job))
     failures = judged.drop_nulls("error_class").group_by("error_class").agg(pl.len())
@@ -107,9 +110,7 @@ def _check_order_of_work(tables: Tables, partition: str) -> None:
     followed = pl.concat(
         [
             tables.read("request_map", partition, ["custom_id"]),
-            tables.read("rejected", partition, ["custom_id", "stage"])
-            .filter(pl.col("stage") == "sorted_requests")
-            .select("custom_id"),
+            _rejected_by_sorting(tables, partition).to_frame(),
         ]
     )
     if set(raw["custom_id"]) != set(followed["custom_id"]):
@@ -118,6 +119,12 @@ def _check_order_of_work(tables: Tables, partition: str) -> None:
             f"{partition!r}.",
             f"Materialise {tables.job}/sorted_requests and what follows it for this partition.",
         )
+
+
+def _rejected_by_sorting(tables: Tables, partition: str) -> pl.Series:
+    """The custom_ids that stage 2 rejected."""
+    rejected = tables.read("rejected", partition, ["custom_id", "stage"])
+    return rejected.filter(pl.col("stage") == "sorted_requests")["custom_id"]
 
 
 def ledger(tables: Tables, partition: str) -> Ledger:

@@ -25,11 +25,13 @@ class Batch:
             its place in `requests`; asked for only where the whole source shows that the row
             cannot run.
         rejections: The other rows.
+        chunked: Each body is those of one or more chunks, see `chunks`.
     """
 
     requests: pl.DataFrame
     original: Callable[[int], tuple[bytes, int | None]]
     rejections: list[Rejection]
+    chunked: bool = False
 
     @property
     def input_rows(self) -> int:

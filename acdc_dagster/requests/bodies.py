@@ -6,22 +6,58 @@ from typing import Any
 import msgspec
 import polars as pl
 
+from acdc_dagster.errors import DeclarationError
 from acdc_dagster.job import Job
 from acdc_dagster.requests.body import CHAT, Refused, check_custom_id, parse_body
+from acdc_dagster.requests.chunks import Splitter, as_one
 from acdc_dagster.requests.columnar import WHITESPACE, ColumnarBodies
+from acdc_dagster.requests.cuts import Cutter
 from acdc_dagster.requests.prompt import Prompt, RowError
+
+
+def prompt_of(job: Job, cutter: Cutter | None = None) -> Prompt:
+    """The job's prompt, compiled.
+
+    Raises:
+        DeclarationError: It is wrong, or does not read the column that the job splits.
+    """
+    prompt = Prompt.compile(job.prompt or "", job.prompt_path, cutter)
+    split = job.declared.too_long.split
+    if split is not None and split.column not in prompt.columns:
+        raise DeclarationError(
+            f"{job.folder / 'defs.yaml'}: too_long.split.column is {split.column!r}, which "
+            f"{job.prompt_path} does not read.",
+            f"Name a column that the prompt reads: {', '.join(sorted(prompt.columns))}.",
+        )
+    return prompt
 
 
 class Bodies:
     """Makes the bodies of chat requests: of whole columns where it can, else row by row."""
 
-    def __init__(self, job: Job, prompt: Prompt) -> None:
+    def __init__(self, job: Job, prompt: Prompt, cutter: Cutter | None) -> None:
         self._prompt = prompt
         self._frame = _frame(job)
-        self._columnar = ColumnarBodies.compile(prompt, self._frame)
+        split = job.declared.too_long.split
+        self._splitter = None if split is None else Splitter(split, cutter)
+        self._columnar = None if split else ColumnarBodies.compile(prompt, self._frame)
+
+    def forget(self) -> None:
+        """The rows come again."""
+        self._prompt.cuts.forget()
+        if self._splitter is not None:
+            self._splitter.forget()
+
+    @property
+    def warnings(self) -> list[str]:
+        """How many rows were cut or split."""
+        split = [] if self._splitter is None else self._splitter.warnings
+        return [*split, *self._prompt.cuts.warnings]
 
     def of(self, rows: pl.DataFrame, ids: pl.Series) -> tuple[pl.Series, dict[int, Refused]]:
         """The JSON of each row's body, null where there is none; and why, by the row's place.
+
+        If the job splits texts, it is the bodies of the row's chunks, see `chunks`.
 
         Args:
             rows: With the columns that the prompt reads.
@@ -62,6 +98,13 @@ class Bodies:
 
     def _of_row(self, custom_id: str | None, row: Mapping[str, Any]) -> str:
         custom_id = check_custom_id(custom_id)
+        parts = [row] if self._splitter is None else self._splitter.parts(row)
+        self._prompt.cuts.begin_row()
+        bodies = [self._of_part(custom_id, part) for part in parts]
+        self._prompt.cuts.end_row()
+        return as_one(bodies)
+
+    def _of_part(self, custom_id: str, row: Mapping[str, Any]) -> str:
         try:
             messages = self._prompt.messages(row)
         except RowError as error:

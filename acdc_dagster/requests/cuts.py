@@ -4,22 +4,48 @@
     {{ text | default("") | truncate_tokens(500) }}
 
 Both keep the beginning of the text. Tokens are those of the job's model, so whoever takes the rows
-in hands down a function that cuts to them.
+in hands down a `Cutter`.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from jinja2 import TemplateSyntaxError, Undefined, nodes
 
 from acdc_dagster.errors import ModelError
 
-# Gives the longest beginning of a text that has at most so many tokens of the job's model.
-Shorten = Callable[[str, int], str]
-
 CHARS, TOKENS = "truncate_chars", "truncate_tokens"
+
+
+class Cutter(Protocol):
+    """Cuts texts by the tokens of the job's model."""
+
+    def head(self, text: str, tokens: int) -> str:
+        """The longest beginning of `text` with at most so many tokens."""
+        ...
+
+    def chunks(self, text: str, tokens: int, overlap: int) -> list[tuple[int, int]]:
+        """Where chunks of at most so many tokens begin and end that cover `text`.
+
+        Each but the first repeats at most `overlap` tokens of the one before.
+        """
+        ...
+
+
+def needed(cutter: Cutter | None) -> Cutter:
+    """The cutter, where the job cannot do without.
+
+    Raises:
+        ModelError: There is none.
+    """
+    if cutter is None:
+        raise ModelError(
+            "The job cuts texts by tokens, and no tokenizer to count with was given.",
+            "Give take_in or source_of a cutter: prefix.cutter.TokenCutter.",
+        )
+    return cutter
 
 
 @dataclass(frozen=True)
@@ -70,11 +96,11 @@ class Cuts:
     """The cuts of one prompt, and how many rows each has shortened.
 
     Args:
-        shorten: Cuts to tokens; None if no row will be rendered that asks for it.
+        cutter: Cuts to tokens; None if no row will be rendered that asks for it.
     """
 
-    def __init__(self, shorten: Shorten | None) -> None:
-        self._shorten = shorten
+    def __init__(self, cutter: Cutter | None) -> None:
+        self._cutter = cutter
         self._cuts: list[Cut] = []
         self._in_row: set[Cut] = set()
         self._rows = Counter[Cut]()
@@ -100,18 +126,13 @@ class Cuts:
         if isinstance(value, Undefined):
             return value  # a default may follow
         cut, text = self._cuts[number], str(value)
-        head = text[: cut.most] if cut.unit == "characters" else self._head(text, cut.most)
+        if cut.unit == "characters":
+            head = text[: cut.most]
+        else:
+            head = needed(self._cutter).head(text, cut.most)
         if len(head) < len(text):
             self._in_row.add(cut)
         return head
-
-    def _head(self, text: str, tokens: int) -> str:
-        if self._shorten is None:
-            raise ModelError(
-                f"The prompt has {TOKENS}, and no tokenizer to count with was given.",
-                "Give take_in or source_of a function that cuts to tokens: prefix.heads.Heads.",
-            )
-        return self._shorten(text, tokens)
 
     def begin_row(self) -> None:
         """A row is about to be rendered."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from acdc_dagster.requests.batch import Batch, Source
 from acdc_dagster.requests.body import Refused, shortened
+from acdc_dagster.requests.chunks import by_chunk
 from acdc_dagster.requests.rejected import Rejection
 from acdc_dagster.tables import row_schema
 
@@ -36,6 +37,7 @@ class Intake:
     Attributes:
         input_rows: Rows seen; equals the sum of `input_rows` over requests and rejections when
             all are taken.
+        requests: Requests given; more than rows if texts are split.
         rejections: The rows that are no valid request.
         warnings: What is allowed but worth knowing.
     """
@@ -76,8 +78,11 @@ class Intake:
                 rows = rows.with_columns(input_rows=pl.lit(1, pl.Int64))
             else:
                 rows = self._once_each(rows, batch, self._repeated)
+            rows = rows.select(_ROWS.names())
+            if batch.chunked:
+                rows = by_chunk(rows)
             self.requests += rows.height
-            yield rows.select(_ROWS.names())
+            yield rows
         if self._repeated is None:
             repeated = ids.repeated()
             if repeated.height:

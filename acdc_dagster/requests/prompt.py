@@ -22,7 +22,7 @@ from jinja2 import StrictUndefined, TemplateSyntaxError, meta, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from acdc_dagster.errors import AcdcError, DeclarationError
-from acdc_dagster.requests.cuts import Cuts, Shorten
+from acdc_dagster.requests.cuts import Cuts, Cutter
 
 _ROLE_LINE = re.compile(r"^<!--[ \t]*(\w+)[ \t]*-->[ \t]*$", re.MULTILINE)
 _ROLES = ("system", "user", "assistant")
@@ -55,7 +55,7 @@ class Prompt:
     Attributes:
         columns: The columns that the templates read.
         templates: Role and syntax tree of each message.
-        cuts: Counts the rows that the prompt cuts.
+        cuts: What the prompt cuts, and in how many rows.
     """
 
     columns: frozenset[str]
@@ -65,19 +65,19 @@ class Prompt:
     _reading: tuple[nodes.Template, ...]  # of the messages that read columns
 
     @staticmethod
-    def compile(text: str, path: Path, shorten: Shorten | None = None) -> "Prompt":
+    def compile(text: str, path: Path, cutter: Cutter | None = None) -> "Prompt":
         """Compile the prompt file's text.
 
         Args:
             text: What the file says.
             path: The file, for messages.
-            shorten: See `Cuts`.
+            cutter: See `Cuts`.
 
         Raises:
             DeclarationError: An unknown role, text before the first role, or a template that is
                 not valid Jinja, with its line.
         """
-        cuts = Cuts(shorten)
+        cuts = Cuts(cutter)
         jinja = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
         cast("Any", jinja).filters.update(cuts.filters)
         # Else a column called dict or namespace would be one of Jinja's functions.
@@ -135,9 +135,8 @@ class Prompt:
         """
         given = {name: row[name] for name in self.columns if row[name] is not None}
         values = given | {_SELF: given["self"]} if "self" in given else given
-        self.cuts.begin_row()
         try:
-            messages = [
+            return [
                 {"role": role, "content": render(values).strip()} for role, render in self._messages
             ]
         except AcdcError:
@@ -148,8 +147,6 @@ class Prompt:
             if nulls:
                 reason += f" (null in this row: {', '.join(nulls)})"
             raise RowError(reason) from error
-        self.cuts.end_row()
-        return messages
 
 
 def _reads_range(tree: nodes.Template) -> bool:

@@ -11,7 +11,7 @@ from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import SourceError
 from acdc_dagster.job import Job
 from acdc_dagster.requests.batch import Source
-from acdc_dagster.requests.cuts import Shorten
+from acdc_dagster.requests.cuts import Cutter
 from acdc_dagster.requests.intake import Intake, RepeatedIdsError
 from acdc_dagster.requests.jsonl import RequestFiles, request_files
 from acdc_dagster.requests.rejected import rejected_rows
@@ -26,7 +26,10 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class RawStats:
-    """What stage 1 did: input_rows = the sum of input_rows over valid requests + rejected."""
+    """What stage 1 did: input_rows = the sum of input_rows over valid requests + rejected.
+
+    `requests` counts the chunks of a row that was split.
+    """
 
     input_rows: int
     requests: int
@@ -40,7 +43,7 @@ def take_in(
     deployment: Deployment,
     tables: Tables,
     partition: str,
-    shorten: Shorten | None = None,
+    cutter: Cutter | None = None,
 ) -> RawStats:
     """Fill `raw_requests` and this stage's part of `rejected` for one partition.
 
@@ -51,15 +54,16 @@ def take_in(
         deployment: Where its source is.
         tables: Its tables.
         partition: The partition key.
-        shorten: Cuts to tokens of the job's model; needed if the prompt has `truncate_tokens`.
+        cutter: Cuts by tokens of the job's model; needed if the prompt has `truncate_tokens` or
+            the job splits texts.
 
     Raises:
         SourceError: The source is missing, lacks a column or broke while it was read; or more of
             its rows are no valid request than the job allows, then they are in `rejected`.
-        ModelError: A row is to be cut to tokens, and the tokenizer is not there.
+        ModelError: A row is to be cut by tokens, and the tokenizer is not there.
         TableError: The storage refused; run the partition again.
     """
-    intake = Intake(source_of(job, deployment, partition, shorten), job.declared.model)
+    intake = Intake(source_of(job, deployment, partition, cutter), job.declared.model)
     too_many = False
     while True:
         try:
@@ -128,9 +132,9 @@ def _too_many(
 
 
 def source_of(
-    job: Job, deployment: Deployment, partition: str, shorten: Shorten | None = None
+    job: Job, deployment: Deployment, partition: str, cutter: Cutter | None = None
 ) -> Source:
-    """The job's input for one partition; for `shorten` see `take_in`.
+    """The job's input for one partition; for `cutter` see `take_in`.
 
     Raises:
         SourceError: It is missing, or lacks a column.
@@ -141,4 +145,4 @@ def source_of(
         files = request_files(source.requests, partition, deployment.root, options)
         return RequestFiles(files, job.declared.model)
     place = (source.table or "").replace("{partition}", partition)
-    return TableSource(job, deployment.resolve(place), options, partition, shorten)
+    return TableSource(job, deployment.resolve(place), options, partition, cutter)

@@ -12,14 +12,14 @@ from polars.exceptions import PanicException, PolarsError
 from acdc_dagster.errors import SourceError
 from acdc_dagster.job import Job
 from acdc_dagster.requests.batch import REQUEST, Batch
-from acdc_dagster.requests.bodies import Bodies
+from acdc_dagster.requests.bodies import Bodies, prompt_of
 from acdc_dagster.requests.body import CHAT
 from acdc_dagster.requests.csv_table import CsvTable
-from acdc_dagster.requests.cuts import Shorten
+from acdc_dagster.requests.cuts import Cutter
 from acdc_dagster.requests.lines import local_files
 from acdc_dagster.requests.membership import Membership
 from acdc_dagster.requests.ndjson_table import NdjsonTable
-from acdc_dagster.requests.prompt import Fields, Prompt
+from acdc_dagster.requests.prompt import Fields
 from acdc_dagster.requests.rejected import Rejection
 from acdc_dagster.requests.row_ids import RowIds
 from acdc_dagster.requests.slices import ScannedTable, Slice, Table, as_text, rows_as_json
@@ -37,9 +37,10 @@ class TableSource:
         place: The table's resolved path, glob or URI.
         storage_options: For delta-rs, and for polars where `place` is a URI.
         partition: The partition key.
-        shorten: Cuts to tokens of the job's model; None if the prompt does not ask for it.
+        cutter: Cuts by tokens of the job's model; None if the job does not ask for it.
 
     Raises:
+        DeclarationError: The prompt does not read the column that the job splits.
         SourceError: The table cannot be opened, or lacks a column that the job names.
     """
 
@@ -49,14 +50,14 @@ class TableSource:
         place: str,
         storage_options: dict[str, str],
         partition: str,
-        shorten: Shorten | None = None,
+        cutter: Cutter | None = None,
     ) -> None:
         self._warnings: list[str] = []
         self._job = job
         self._place = place
         self._partition = partition
-        self._prompt = Prompt.compile(job.prompt or "", job.prompt_path, shorten)
-        self._bodies = Bodies(job, self._prompt)
+        self._prompt = prompt_of(job, cutter)
+        self._bodies = Bodies(job, self._prompt, cutter)
         source = job.declared.source
         self._id_column = source.id_column
         named = self._named_columns()
@@ -83,10 +84,10 @@ class TableSource:
 
         Raises:
             SourceError: The table broke or was changed while it was read.
-            ModelError: A row is to be cut to tokens, and the tokenizer is not there.
+            ModelError: A row is to be cut by tokens, and the tokenizer is not there.
         """
         self._warnings.clear()
-        self._prompt.cuts.forget()
+        self._bodies.forget()
         membership = self._membership()
         ids = RowIds(sorted(self._prompt.columns))
         first = 1
@@ -96,7 +97,7 @@ class TableSource:
             first += part.height
         if membership is not None:
             self._warnings += membership.warnings(self._place)
-        self._warnings += self._prompt.cuts.warnings
+        self._warnings += self._bodies.warnings
 
     def fields(self, rows: int) -> tuple[pl.DataFrame, Fields] | None:
         """The columns that a simple prompt reads, of about the first so many rows.
@@ -191,6 +192,7 @@ class TableSource:
             requests.filter(valid).select(REQUEST.names()).cast(REQUEST),
             lambda place: (_original(kept, place), None),
             [*bad_lines, *rejections],
+            chunked=self._job.declared.too_long.split is not None,
         )
 
     def _stamps(self) -> list[tuple[Path, int, int]]:
