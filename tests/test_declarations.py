@@ -14,6 +14,8 @@ from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import AcdcError, DeclarationError, ModelError
 from acdc_dagster.job import Job
 
+OBJECT = {"type": "object", "properties": {"a": {"type": "string"}}}
+
 TABLE = {"table": "items", "id_column": "id"}
 BY_DAY = {**TABLE, "partition_column": "day"}
 FILES = {"requests": "in/*.jsonl"}
@@ -264,9 +266,6 @@ def test_a_prompt_file_that_cannot_be_used(
     with pytest.raises(DeclarationError) as caught:
         declare("job", job(prompt=name))
     assert_told(caught.value, defs.parent / name, said)
-
-
-OBJECT = {"type": "object", "properties": {"a": {"type": "string"}}}
 
 
 @pytest.mark.parametrize(
