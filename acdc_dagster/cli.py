@@ -59,7 +59,7 @@ def check(
     *,
     as_json: bool,
 ) -> None:
-    """Say what an OpenAI-batch FILE or a partition of a JOB holds, and what its order is worth.
+    """Say what a batch FILE or a partition of a JOB holds, and what its order is worth.
 
     Nothing is written and no model is loaded. Exit code 0 if a job could run it, 1 if not.
     """

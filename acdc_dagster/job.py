@@ -43,7 +43,7 @@ JOB_NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
 
 
 class Source(Declared):
-    """Where the rows come from: a table, or OpenAI-batch JSONL files."""
+    """Where the rows come from: a table, or batch JSONL files."""
 
     table: str | None = Field(
         default=None,
@@ -71,7 +71,8 @@ class Source(Declared):
     )
     requests: str | None = Field(
         default=None,
-        description="OpenAI-batch JSONL file or glob, .gz too; {partition} stands for the key.",
+        description="Batch JSONL files of OpenAI, Anthropic or Gemini, packed or not: path, glob "
+        "or URI; {partition} stands for the key.",
     )
 
     @model_validator(mode="after")
@@ -202,11 +203,25 @@ class BatchJob(Declared):
         default=TooLong(), description="reject, or split with column, tokens and overlap."
     )
     partitions: Partitions = Partitions()
+    max_rejected: int | float | None = Field(
+        default=None,
+        description="Rows that may be no valid request: a count (20) or a share (0.05) of them; "
+        "more than 10 and more than 5 % stop the run if not given.",
+    )
     schedule: str | None = Field(default=None, description="Cron line; runs the newest partition.")
     timezone: str = "UTC"
 
     backend: BackendName = "local"
     owners: list[str] = Field(default_factory=list, description="team:name or an e-mail address.")
+
+    @field_validator("max_rejected", mode="before")
+    @classmethod
+    def _max_rejected_is_a_count_or_a_share(cls, limit: object) -> object:
+        if limit is None or (type(limit) is int and limit >= 0):
+            return limit
+        if type(limit) is float and 0 <= limit <= 1:
+            return limit
+        raise ValueError("give a count from 0, like 20, or a share from 0.0 to 1.0, like 0.05")
 
     @field_validator("timezone")
     @classmethod

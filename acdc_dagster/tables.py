@@ -10,13 +10,19 @@ One folder of tables a job, each partitioned by the job's Dagster partition:
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import unquote
 from uuid import uuid4
 
 import polars as pl
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
 from polars.exceptions import PolarsError
+from pyarrow import ArrowException
+from pyarrow.fs import PyFileSystem
 
 from acdc_dagster.errors import AcdcError, ShardTakenError
 from acdc_dagster.stream import FrameStream
@@ -49,7 +55,7 @@ SCHEMAS: dict[TableName, pl.Schema] = {
         ("custom_id", pl.String),
         ("endpoint", pl.String),
         ("model", pl.String),
-        ("body", pl.String),  # JSON, byte for byte as given
+        ("body", pl.String),  # JSON, byte for byte as given in the OpenAI format
         ("source", pl.String),
         ("line", pl.Int64),  # from 1: line of the file, row of the table
         ("input_rows", pl.Int64),  # rows of the source that are this very request
@@ -205,14 +211,30 @@ class Tables:
             return rows.collect()
 
     def batches(self, name: TableName, partition: str, rows: int) -> Iterator[pl.DataFrame]:
-        """The rows of one partition, about so many at a time, in no particular order.
+        """The rows of one partition, file by file, so many at a time and no more in memory.
 
         Raises:
             TableError: A file of the table is gone or broken.
         """
         with _storage(f"read {self.uri(name)}"):
-            scan = self.scan(name, partition)
-            yield from scan.collect_batches(chunk_size=rows, maintain_order=False)
+            table = self._open(name)
+            if table is None:
+                return
+            added = pl.DataFrame(table.get_add_actions(flatten=True))
+            paths = added.filter(pl.col("partition.partition_key") == partition)["path"].sort()
+            handler: Any = DeltaStorageHandler(self.uri(name), self.storage_options)
+            storage = PyFileSystem(handler)
+            local = Path(self.uri(name)) if "://" not in self.uri(name) else None
+            for path in paths:
+                source: Any = (
+                    storage.open_input_file(unquote(path))
+                    if local is None
+                    else local / unquote(path)
+                )
+                file: Any = pq.ParquetFile(source)
+                with file:
+                    for batch in file.iter_batches(batch_size=rows, use_threads=False):
+                        yield pl.DataFrame(batch)
 
     def count(self, name: TableName, partition: str | None = None) -> int:
         """Rows of one partition, or of all."""
@@ -365,7 +387,7 @@ def _storage(action: str) -> Generator[None]:
             "Let the other run finish, then run this partition again. The table holds what one of "
             "the two wrote, whole.",
         ) from error
-    except (DeltaError, PolarsError, OSError) as error:
+    except (DeltaError, PolarsError, ArrowException, OSError) as error:
         raise TableError(
             f"Could not {action}: {error}",
             "Check that the storage is there, has room and lets this user write; then run the "

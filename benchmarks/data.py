@@ -1,4 +1,4 @@
-"""Request files to measure with, made from nothing but a seed: English-like prose in three shapes.
+"""Request files to measure with, made from nothing but a seed: English-like prose in a few shapes.
 
     python -m benchmarks.data SET ROWS FILE [--seed N]
 
@@ -7,6 +7,8 @@
 - `half`: like `three`, but one group is half of all rows.
 - `seed`: one rubric of about 4,000 tokens before every item.
 - `flat`: an item in each row, and nothing shared but what the chat template adds.
+- `short`: 20 groups with instructions of 100 to 200 tokens, and items of 10 to 60: for jobs of very
+  many rows.
 
 Rows come in random order. They are made and written a block at a time, so a file of 10^7 rows needs
 no more memory than one of 10^4; a name that ends in .gz is compressed on the way. Words are drawn
@@ -65,6 +67,7 @@ SETS = {
     "half": DataSet((sum(_ZIPF[1:]), *_ZIPF[1:]), examples=5, repeated=0.06),
     "seed": DataSet((1.0,), instructions=(4000, 4000)),
     "flat": DataSet(),
+    "short": DataSet(_ZIPF, instructions=(100, 200), item=(10, 60)),
 }
 
 

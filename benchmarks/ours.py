@@ -12,20 +12,13 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
-import pyarrow.compute
 import yaml
 from deltalake import DeltaTable
 from numpy.typing import NDArray
 
 from acdc_dagster.deployment import Deployment, Model
 from acdc_dagster.job import Job
-from acdc_dagster.planning.shards import (
-    cut_points,
-    request_cost,
-    shard_imbalance,
-    shard_loss,
-)
+from acdc_dagster.planning.shards import cut_points, request_cost, shard_imbalance, shard_loss
 from acdc_dagster.prefix.cache import predicted_hit_rate, simulated_hit_rate
 from acdc_dagster.prefix.order import common_prefixes, hit_rate, prefix_order
 from acdc_dagster.prefix.sequences import Sequences
@@ -121,38 +114,29 @@ def _bytes(tables: Tables) -> int:
     return sum(pl.Series(DeltaTable(uri).get_add_actions().column("size_bytes")).to_list())
 
 
-def encoder(model: Path) -> Callable[[list[str]], list[list[int]]]:
+def encoder(model: Path) -> Callable[[list[str]], Sequences]:
     """From rendered prompts to token ids as the package makes them; loads the tokenizer once."""
     tokenizer = ModelTokenizer(model)
-
-    def encode(texts: list[str]) -> list[list[int]]:
-        found = tokenizer.encode(texts, chat=True)
-        return [found[at].tolist() for at in range(len(found))]
-
-    return encode
+    return lambda texts: tokenizer.encode(texts, chat=True)
 
 
 def tokens_of(texts: str, model: str, out: str) -> Work:
     """Tokenise a Parquet file of texts (column `text`) into an .npz of ids and offsets."""
-    tokenizer = ModelTokenizer(Path(model))
+
+    encode = encoder(Path(model))
 
     def tokenise() -> dict[str, int]:
-        column = pl.read_parquet(texts, columns=["text"])["text"]
-        parts = [tokenizer.encode(some.to_list(), chat=True) for some in _slices(column)]
-        found = Sequences.concat(parts)
+        found = encode(pl.read_parquet(texts, columns=["text"])["text"].to_list())
         np.savez(out, ids=found.tokens, offsets=found.offsets)
         return {"rows": len(found), "tokens": len(found.tokens)}
 
     return tokenise
 
 
-def _slices(column: pl.Series, rows: int = 4096) -> list[pl.Series]:
-    return [column[at : at + rows] for at in range(0, len(column), rows)]
-
-
-def _load(tokens: str) -> Sequences:
+def _load(tokens: str, rows: int | None = None) -> Sequences:
     with np.load(tokens) as stored:
-        return Sequences(stored["ids"], stored["offsets"])
+        offsets = stored["offsets"][: None if rows is None else rows + 1]
+        return Sequences(stored["ids"][: offsets[-1]], offsets)
 
 
 @dataclass(frozen=True)
@@ -166,47 +150,45 @@ class _Ordered:
     @staticmethod
     def of(sequences: Sequences) -> "_Ordered":
         order = prefix_order(sequences)
-        lcp = common_prefixes(sequences, order[:-1], order[1:])
-        return _Ordered(order, np.append(np.zeros(1, np.int64), lcp), sequences.lengths[order])
+        lcp = np.zeros(len(order), dtype=np.int64)
+        lcp[1:] = common_prefixes(sequences, order[:-1], order[1:])
+        return _Ordered(order, lcp, sequences.lengths[order])
 
 
 def order_tokens(tokens: str, rows: int | None = None) -> Work:
     """Prefix order and LCP array of token arrays that lie in memory; the sum of the LCPs."""
-    sequences = _first(_load(tokens), rows)
-    _Ordered.of(_first(sequences, _WARM_UP))
+    sequences = _load(tokens, rows)
+    _Ordered.of(_load(tokens, _WARM_UP))
     return lambda: int(_Ordered.of(sequences).lcp.sum())
 
 
-def _first(sequences: Sequences, rows: int | None) -> Sequences:
-    if rows is None:
-        return sequences
-    offsets = sequences.offsets[: rows + 1]
-    return Sequences(sequences.tokens[: offsets[-1]], offsets)
-
-
 def order_texts(texts: str, out: str) -> Work:
-    """A Parquet file of texts to the rows in prefix order, with the LCP array, both by bytes.
+    """A Parquet file of texts to the rows in prefix order, with the LCP array.
 
-    The order is saved to `out`.
+    A byte stands for a token, so the order is that of the texts. The order is saved to `out`.
     """
-    _Ordered.of(_bytes_of(pl.read_parquet(texts, columns=["text"], n_rows=_WARM_UP)["text"]))
+    _Ordered.of(_bytes_of(texts, _WARM_UP))
 
     def order() -> int:
-        found = _Ordered.of(_bytes_of(pl.read_parquet(texts, columns=["text"])["text"]))
+        found = _Ordered.of(_bytes_of(texts))
         np.save(out, found.order)
         return int(found.lcp.sum())
 
     return order
 
 
-def _bytes_of(texts: pl.Series) -> Sequences:
-    array = pa.compute.cast(texts.to_arrow(), pa.large_binary())
+def _bytes_of(texts: str, rows: int | None = None) -> Sequences:
+    column = pl.read_parquet(texts, columns=["text"], n_rows=rows)["text"].cast(pl.Binary)
+    array: Any = column.to_arrow(compat_level=pl.CompatLevel.oldest())
     _, offsets, data = array.buffers()
-    return Sequences(np.frombuffer(data, np.uint8), np.frombuffer(offsets, np.int64))
+    return Sequences(
+        np.frombuffer(data, dtype=np.uint8),
+        np.frombuffer(offsets, dtype=np.int64)[array.offset :][: len(array) + 1],
+    )
 
 
 def hit_rates(tokens: str, orders: dict[str, str]) -> Work:
-    """Hit rates of tokenised prompts: predicted and simulated, in prefix order and in others.
+    """Hit rates of a set of tokenised prompts: bound, simulated in prefix order, and in others.
 
     Args:
         tokens: What `tokens_of` wrote.
@@ -219,13 +201,13 @@ def hit_rates(tokens: str, orders: dict[str, str]) -> Work:
         lcp, lengths = found.lcp, found.lengths
         rates = {
             "predicted": hit_rate(lcp, lengths, BLOCK),
-            "predicted_shuffled": predicted_hit_rate(lcp, lengths, BLOCK, CACHE),
             "sorted": simulated_hit_rate(lcp, lengths, BLOCK, CACHE),
+            "predicted_shuffled": predicted_hit_rate(lcp, lengths, BLOCK, CACHE),
         }
         place = np.argsort(found.order)  # of each row in prefix order
-        shuffled = np.random.default_rng(7).permutation(len(sequences))
-        rows = {"shuffled": shuffled} | {name: np.load(file) for name, file in orders.items()}
-        for name, some in rows.items():
+        shuffled = np.random.default_rng(7).permutation(len(place))
+        rows = {name: np.load(file) for name, file in orders.items()}
+        for name, some in ({"shuffled": shuffled} | rows).items():
             rates[name] = simulated_hit_rate(lcp, lengths, BLOCK, CACHE, place[some])
         return rates
 
@@ -233,15 +215,20 @@ def hit_rates(tokens: str, orders: dict[str, str]) -> Work:
 
 
 def shards(tokens: str, count: int, answer_tokens: int = 64) -> Work:
-    """What cutting the prefix order into shards costs: see `shard_loss` and `shard_imbalance`."""
+    """What cutting the prefix order into shards costs.
+
+    `loss` is the shared tokens that the cuts lose over all shared tokens, `imbalance` the cost of
+    the dearest shard over the mean.
+    """
     sequences = _load(tokens)
 
     def cut() -> dict[str, float]:
         found = _Ordered.of(sequences)
-        cost = request_cost(found.lengths, found.lcp, answer_tokens)
-        ranges = cut_points(found.lcp, cost, count)
+        lcp, lengths = found.lcp, found.lengths
+        cost = request_cost(lengths, lcp, answer_tokens)
+        ranges = cut_points(lcp, cost, count)
         return {
-            "loss": shard_loss(found.lcp, ranges),
+            "loss": shard_loss(lcp, ranges),
             "imbalance": shard_imbalance(cost, ranges),
             "shards": len(ranges),
         }

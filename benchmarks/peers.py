@@ -70,7 +70,7 @@ def naive(file: str, model: str, out: str, *, package_tokenizer: bool = False) -
         package_tokenizer: Tokenise all prompts with this package's tokenizer instead.
     """
     render = _chat_template(Path(model))
-    encode = encoder(Path(model)) if package_tokenizer else _one_by_one(Path(model))
+    encode = _package(Path(model)) if package_tokenizer else _one_by_one(Path(model))
     encode(["warm up"])
 
     def write() -> dict[str, int]:
@@ -105,6 +105,17 @@ def _chat_template(model: Path) -> Callable[[list[dict[str, str]]], str]:
 def _one_by_one(model: Path) -> Callable[[list[str]], list[list[int]]]:
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
     return lambda texts: [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
+
+
+def _package(model: Path) -> Callable[[list[str]], list[list[int]]]:
+    encode = encoder(model)
+
+    def lists(texts: list[str]) -> list[list[int]]:
+        found = encode(texts)
+        borders = pairwise(found.offsets.tolist())
+        return [found.tokens[low:high].tolist() for low, high in borders]
+
+    return lists
 
 
 def _common_prefix(left: list[int], right: list[int]) -> int:

@@ -109,12 +109,12 @@ def order_vs_sort(bench: Bench) -> None:
 
 
 def hit_prediction(bench: Bench) -> None:
-    """Predicted hit rates against simulated ones: of the prefix order, and of a random one."""
+    """The predicted hit rate of the prefix order against the simulated one."""
     arguments = {"tokens": bench.tokens("three"), "orders": {}}
     rates = run(Step("benchmarks.ours", "hit_rates", arguments)).result
     bench.found["hit_prediction_error"] = abs(rates["predicted"] - rates["sorted"])
-    error = abs(rates["predicted_shuffled"] - rates["shuffled"])
-    bench.found["hit_prediction_error_shuffled"] = error
+    shuffled = abs(rates["predicted_shuffled"] - rates["shuffled"])
+    bench.found["hit_prediction_error_shuffled"] = shuffled
 
 
 def bounded_memory(bench: Bench) -> None:

@@ -73,8 +73,8 @@ def take_source(source: Source, model: str | None) -> Taken:
 
 
 def take_files(files: list[Path], model: str | None) -> Taken:
-    """Take OpenAI-batch files in."""
-    return take_source(RequestFiles(files), model)
+    """Take batch files in."""
+    return take_source(RequestFiles(files, model or MODEL), model)
 
 
 def sorted_prompts(

@@ -63,7 +63,7 @@ def defs(deployment: Deployment) -> Path:
 @pytest.mark.parametrize(
     ("attributes", "field", "near", "allowed"),
     [
-        (job(modle="x"), "modle", "model", "answer_schema, too_long, partitions"),
+        (job(modle="x"), "modle", "model", "max_rejected, schedule"),
         (job(sampling={"temprature": 0}), "temprature", "temperature", "top_p, top_k, min_p"),
         (job(source={**TABLE, "id_colum": "x"}), "id_colum", "id_column", "table, format"),
         (
@@ -99,6 +99,10 @@ def test_an_unknown_field_names_the_known_ones(
             ["'hourly'", "'daily'", "'weekly'", "'monthly'", "'static'", "'none'"],
         ),
         (job(backend="slurm"), "backend", ["'local'"]),
+        *(
+            (job(max_rejected=limit), "max_rejected", ["count", "share", "0.05"])
+            for limit in (-1, -0.5, 1.5, True, "5 %", [5])
+        ),
         (job(sampling={"temperature": 3}), "temperature", ["2"]),
         (job(sampling={"temperature": "hot"}), "temperature", ["number"]),
         (job(sampling={"max_tokens": 0}), "max_tokens", ["1"]),

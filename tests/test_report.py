@@ -271,3 +271,16 @@ def test_sizes_are_positive_numbers(tmp_path: Path, option: str, value: object) 
     result = check(file, option, value)
     assert result.exit_code == 2
     assert option in result.stderr
+
+
+@pytest.mark.usefixtures("here")
+def test_a_file_of_another_format_is_examined_for_the_only_model(tmp_path: Path) -> None:
+    """Its lines name no model of this deployment; by path or by URI, they count as a job's do."""
+    line = {"key": "a", "request": {"contents": [{"parts": [{"text": "Hello"}]}]}}
+    expected = report(tmp_path, [request_line("a")])
+    found = report(tmp_path, [json.dumps(line)])
+    assert found == expected
+    assert found["valid"] == 1
+    assert found["warnings"] == []
+    uri = (tmp_path / "requests.jsonl").as_uri()
+    assert json.loads(CliRunner().invoke(main, ["check", uri, "--json"]).stdout) == expected

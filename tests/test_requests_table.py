@@ -312,7 +312,7 @@ def test_batches_are_bounded_and_in_order(
     assert max(batch.requests.height for batch in batches) <= 16_384
     assert [line for batch in batches for line in batch.requests["line"]] == [*range(1, count + 1)]
     assert all(batch.requests.schema == REQUEST for batch in batches)
-    assert json.loads(batches[1].original(3)) == {
+    assert json.loads(batches[1].original(3)[0]) == {
         "id": int(batches[1].requests["custom_id"][3]),
         "title": "x",
     }

@@ -1,9 +1,12 @@
 """Exactly-once appends and whole-partition replacement, on real Delta tables."""
 
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
 import pytest
+from deltalake import DeltaTable
 
 from acdc_dagster.errors import ShardTakenError
 from acdc_dagster.tables import SCHEMAS, TableError, Tables, row_schema
@@ -109,3 +112,71 @@ def test_a_table_that_is_not_there_reads_as_empty(tables: Tables, name: str) -> 
     empty = tables.read(name, "p")  # type: ignore[arg-type]
     assert empty.is_empty()
     assert empty.schema == SCHEMAS[name]  # type: ignore[index]
+
+
+KEYS = ["2026-11-30-00:00", "a b/c", "é%41", "x=y", "it's"]
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_partition_is_read_in_batches(tmp_path: Path, scheme: str) -> None:
+    """All rows of the partition and no others, whatever its key, in the order of each file."""
+    tables = Tables(f"{scheme}{tmp_path}", "job")
+    for number, key in enumerate(KEYS):
+        tables.replace("request_map", key, lines(range(number, number + 10)))
+    for number, key in enumerate(KEYS):
+        batches = list(tables.batches("request_map", key, 4))
+        assert [batch.height for batch in batches] == [4, 4, 2]
+        assert pl.concat(batches)["line"].to_list() == list(range(number, number + 10))
+    assert list(tables.batches("request_map", "no such key", 4)) == []
+    assert list(tables.batches("outputs", KEYS[0], 4)) == []
+
+
+def lines(numbers: range) -> pl.DataFrame:
+    """Rows of request_map."""
+    return pl.DataFrame(
+        [{"custom_id": f"{n}", "request_hash": "h", "line": n, "input_rows": 1} for n in numbers]
+    )
+
+
+def test_frames_are_written_in_one_commit(tmp_path: Path) -> None:
+    """Frames that are made while they are written become one version of the table."""
+    tables = Tables(str(tmp_path), "job")
+    tables.replace("request_map", "a", lines(range(3)))
+    tables.replace("request_map", "a", (lines(range(n, n + 50)) for n in range(0, 1000, 50)))
+    assert sorted(tables.read("request_map", "a")["line"]) == list(range(1000))
+    assert DeltaTable(tables.uri("request_map")).version() == 1
+    tables.replace("request_map", "a", iter([]))
+    assert tables.count("request_map") == 0
+
+
+def test_frames_that_cannot_be_made_leave_the_table_as_it_was(tmp_path: Path) -> None:
+    """What making them raises comes out as it is, and nothing is committed."""
+    tables = Tables(str(tmp_path), "job")
+    tables.replace("request_map", "a", lines(range(3)))
+
+    def frames() -> Iterator[pl.DataFrame]:
+        yield lines(range(10))
+        # Another table may be read while this one is written.
+        assert tables.count("request_map") == 3
+        raise KeyError("gone")
+
+    with pytest.raises(KeyError, match="gone"):
+        tables.replace("request_map", "a", frames())
+    assert tables.count("request_map") == 3
+
+
+def test_a_reader_that_stops_ends_the_maker_of_frames(tmp_path: Path) -> None:
+    """If the storage refuses, the frames are not made to their end, and no thread is left."""
+    tables = Tables(str(tmp_path), "job")
+    made: list[int] = []
+
+    def frames() -> Iterator[pl.DataFrame]:
+        for number in range(10**6):
+            made.append(number)
+            yield lines(range(10))
+
+    (tmp_path / "job").write_text("no folder")
+    with pytest.raises(TableError):
+        tables.replace("request_map", "a", frames())
+    assert len(made) < 1000
+    assert not [thread for thread in threading.enumerate() if thread.name == "frames"]

@@ -192,7 +192,13 @@ def _raw_requests(stage: Stage) -> Materialised:
 
 def _sorted_requests(stage: Stage) -> Materialised:
     block_size = stage.resource.deployment.environment.backends.local.engine.block_size
-    stats = sort_requests(stage.model(), stage.tables, stage.partition, block_size)
+    stats = sort_requests(
+        stage.model(),
+        stage.tables,
+        stage.partition,
+        block_size,
+        tell=stage.context.log.warning,
+    )
     stage.context.log.info(
         f"{stats.requests} requests, {stats.distinct} distinct, {stats.prompt_tokens} prompt "
         f"tokens; {percent(stats.sharing)} repeat a prefix, {stats.rejected} rejected"
@@ -212,6 +218,7 @@ def _sorted_requests(stage: Stage) -> Materialised:
             "prompt_tokens": stats.prompt_tokens,
             "prefix_sharing": round(stats.sharing, 4),
             "hit_rate_bound": round(stats.hit_rate_bound, 4),
+            "spilled_bytes": stats.spilled_bytes,
         },
     )
 

@@ -1,17 +1,25 @@
 """What `acdc check` is asked about: a file, or a partition of a job."""
 
+from dataclasses import replace
 from pathlib import Path
+
+from polars.exceptions import PolarsError
 
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import DeclarationError
 from acdc_dagster.prefix.cutter import TokenCutter
 from acdc_dagster.prefix.examination import examine
+from acdc_dagster.prefix.field_order import field_order
 from acdc_dagster.prefix.report import Report
 from acdc_dagster.prefix.tokenizer import ModelTokenizer
-from acdc_dagster.requests.jsonl import RequestFiles
+from acdc_dagster.requests.jsonl import RequestFiles, request_files
 from acdc_dagster.requests.stage import source_of
+from acdc_dagster.requests.table import TableSource
 
 _BLOCK_SIZE = 16
+_NO_MODEL = "(the job's)"
+# Rows that the order of the columns is judged by.
+_ROWS = 200_000
 
 
 def check_source(
@@ -24,7 +32,7 @@ def check_source(
     """Examine a file, or the source of a job of this deployment.
 
     Args:
-        what: Path of an OpenAI-batch file; what is no file and the name of a job is that job.
+        what: Path or URI of a batch file; what is no file and the name of a job is that job.
         partition: The job's partition key.
         tokenizer: See `examine`.
         block_size: Tokens in a KV block; the environment's if None, else 16.
@@ -40,8 +48,9 @@ def check_source(
     if block_size is None:
         local = deployment.environment.backends.local if deployment else None
         block_size = local.engine.block_size if local else _BLOCK_SIZE
-    if deployment is None or Path(what).exists() or what not in deployment.jobs():
-        return examine(RequestFiles([Path(what)]), what, None, tokenizer, block_size, kv_tokens)
+    if "://" in what or deployment is None or Path(what).exists() or what not in deployment.jobs():
+        source = _files(what, deployment)
+        return examine(source, what, None, tokenizer, block_size, kv_tokens)
     job = deployment.job(what)
     if (partition is None) != (job.declared.partitions.cadence == "none"):
         raise DeclarationError(
@@ -52,8 +61,32 @@ def check_source(
         lambda: ModelTokenizer(tokenizer or deployment.model(job.declared.model).path)
     )
     source = source_of(job, deployment, partition or "", cutter)
+    advice = _about_the_fields(source) if isinstance(source, TableSource) else []
     name = f"{what}, partition {partition}" if partition else what
-    return examine(source, name, job.declared.model, tokenizer, block_size, kv_tokens)
+    report = examine(source, name, job.declared.model, tokenizer, block_size, kv_tokens)
+    return replace(report, advice=[*report.advice, *advice])
+
+
+def _about_the_fields(source: TableSource) -> list[str]:
+    """What another order of the prompt's columns would gain, if anything."""
+    try:
+        found = source.fields(_ROWS)
+        if found is None:
+            return []
+        order = field_order(found[0], found[1].literals)
+    except PolarsError:  # a column that has no text, such as a list
+        return []
+    return [order.advice] if order.best != order.given else []
+
+
+def _files(what: str, deployment: Deployment | None) -> RequestFiles:
+    """The files; a job would give its model to lines that name none of this deployment's."""
+    models = list(deployment.environment.models) if deployment else []
+    model = models[0] if len(models) == 1 else _NO_MODEL
+    if "://" not in what:
+        return RequestFiles([Path(what)], model)
+    options = deployment.environment.storage_options if deployment else {}
+    return RequestFiles(request_files(what, "", Path(), options), model)
 
 
 def _deployment() -> Deployment | None:

@@ -87,12 +87,17 @@ def room_for_answer(prompt_tokens: int, model: Model) -> int:
         raise Refused("empty_prompt", "The prompt has no tokens.")
     room = model.context_length - prompt_tokens
     if room < 1:
-        raise Refused(
-            "context_length_exceeded",
-            f"The prompt has {prompt_tokens} tokens and {model.name} takes {model.context_length} "
-            "with the answer; shorten the prompt or choose a model with a longer context.",
-        )
+        raise too_long(f"{prompt_tokens}", model)
     return room
+
+
+def too_long(tokens: str, model: Model) -> Refused:
+    """Why a prompt of so many tokens cannot run."""
+    return Refused(
+        "context_length_exceeded",
+        f"The prompt has {tokens} tokens and {model.name} takes {model.context_length} with the "
+        "answer; shorten the prompt or choose a model with a longer context.",
+    )
 
 
 def settings_of(body: Body, defaults: dict[str, Any]) -> Settings:

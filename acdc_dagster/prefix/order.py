@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 from acdc_dagster.prefix.sequences import Positions, Sequences, Tokens
 
 # Tokens compared at a time where two sequences are looked through for their first difference.
-_FIRST_LOOK = 16
-_GROWTH = 4
+_FIRST_LOOK, _LAST_LOOK, _GROWTH = 8, 128, 4
 
 
 def sort_keys(sequences: Sequences) -> pl.Series:
@@ -22,9 +21,7 @@ def prefix_order(sequences: Sequences) -> Positions:
 
     Equal sequences keep their given order. Polars sorts bytes fastest.
     """
-    keys = sort_keys(sequences).to_frame("key").with_row_index("at")
-    order = keys.sort("key", maintain_order=True)["at"]
-    return order.to_numpy().astype(np.int64)
+    return sort_keys(sequences).arg_sort().to_numpy().astype(np.int64)
 
 
 def shared_with_previous(sequences: Sequences) -> Positions:
@@ -39,22 +36,15 @@ def shared_with_previous(sequences: Sequences) -> Positions:
 def common_prefixes(sequences: Sequences, left: Positions, right: Positions) -> Positions:
     """Leading tokens that sequence `left[i]` and sequence `right[i]` have in common, for each i.
 
-    Compares a few tokens of all pairs at once, then more of those that are still equal.
+    The first few tokens of all pairs are compared at once; then those that are equal so far, all at
+    once where they are the fewer, else each by itself.
     """
     tokens, starts, lengths = sequences.tokens, sequences.offsets[:-1], sequences.lengths
     limit = np.minimum(lengths[left], lengths[right])
     found = limit.copy()
     active = np.flatnonzero(limit > 0)
     done, look = 0, _FIRST_LOOK
-    while len(active):
-        if look > _ONE_BY_ONE:
-            for pair in active.tolist():
-                one, other = starts[left[pair]], starts[right[pair]]
-                end = limit[pair]
-                found[pair] = done + common_prefix(
-                    tokens[one + done : one + end], tokens[other + done : other + end]
-                )
-            break
+    while len(active) and look <= _LAST_LOOK:
         steps = np.arange(done, done + look, dtype=np.int64)
         last = len(tokens) - 1
         one = tokens[np.minimum(starts[left[active]][:, None] + steps, last)]
@@ -65,13 +55,18 @@ def common_prefixes(sequences: Sequences, left: Positions, right: Positions) -> 
         hit = active[known]
         found[hit] = np.minimum(done + first[known], limit[hit])
         done += look
+        before = len(active)
         active = active[~known & (limit[active] > done)]
-        look *= _GROWTH
+        look = _LAST_LOOK + 1 if len(active) > before // 2 else look * _GROWTH
+    ones, others = starts[left[active]] + done, starts[right[active]] + done
+    rest = limit[active] - done
+    shared: list[int] = []
+    for one, other, size in zip(ones.tolist(), others.tolist(), rest.tolist(), strict=True):
+        differs = tokens[one : one + size] != tokens[other : other + size]
+        at = differs.argmax()
+        shared.append(at if differs[at] else size)
+    found[active] = done + np.array(shared, dtype=np.int64)
     return found
-
-
-# From so many tokens on a comparison of two slices is cheaper than a gather over all pairs.
-_ONE_BY_ONE = 64
 
 
 def common_prefix(left: Tokens, right: Tokens) -> int:

@@ -17,12 +17,20 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from acdc_dagster.prefix.order import common_prefix, prefix_order, shared_with_previous
-from acdc_dagster.prefix.segments import Growing, IdOrder, Segments, shared_by_segments
+from acdc_dagster.prefix.segments import (
+    Growing,
+    IdOrder,
+    Segments,
+    equal_segments,
+    shared_by_segments,
+    written_out,
+)
 from acdc_dagster.prefix.sequences import Positions, Sequences, starts_of
 
 HASH = 16
-# Prompts in a frame that is handed on, and in a block of a spilled run.
-_FRAME, _BLOCK = 4096, 512
+# Prompts and tokens in a frame that is handed on, at most; writers hold several frames.
+_FRAME, _FRAME_TOKENS = 4096, 2**20
+_BLOCK = 512  # prompts in a block of a spilled run
 
 _SPILLED = pa.schema(
     [
@@ -86,17 +94,28 @@ class Run:
         order = prefix_order(_row_keys(rows, self._segments.ranks(), hashes))
         rows, hashes, sampling = rows.take(order), hashes[order], sampling[order]
         segments = self._segments.sequences()
-        lcp = shared_by_segments(rows, segments)
-        for start in range(0, len(rows), _FRAME):
-            stop = min(start + _FRAME, len(rows))
-            some = np.arange(start, stop, dtype=np.int64)
-            part = rows.take(some)
+        equal = equal_segments(rows)
+        lcp = shared_by_segments(rows, segments, equal)
+        lengths = starts_of(segments.lengths[rows.tokens])[rows.offsets]
+        for start, stop in _frames(np.diff(lengths)):
             yield Sorted(
-                segments.take(part.tokens.astype(np.int64)).joined(part.offsets),
+                written_out(rows, segments, equal, start, stop),
                 lcp[start:stop],
                 hashes[start:stop],
                 [samplings[number] for number in sampling[start:stop].tolist()],
             )
+
+
+def _frames(lengths: Positions) -> Iterator[tuple[int, int]]:
+    """Ranges of rows that are of the size of a frame; a longer prompt has a frame of its own."""
+    ends = np.cumsum(lengths)
+    start = 0
+    while start < len(lengths):
+        most = (int(ends[start - 1]) if start else 0) + _FRAME_TOKENS
+        stop = int(np.searchsorted(ends, most, side="right"))
+        stop = min(max(stop, start + 1), start + _FRAME)
+        yield start, stop
+        start = stop
 
 
 def _first_of_each(hashes: NDArray[Any]) -> Positions:
@@ -131,7 +150,8 @@ class Spill:
         self._file: Any = TemporaryFile(prefix="acdc-sort-")  # noqa: SIM115 - lives as the run
         options = pa.ipc.IpcWriteOptions(compression="zstd")
         width = np.dtype(order.dtype).itemsize
-        with pa.ipc.new_stream(self._file, _SPILLED, options=options) as writer:
+        arrow: Any = pa  # its stubs leave much untyped
+        with arrow.ipc.new_stream(self._file, _SPILLED, options=options) as writer:
             for frame in run:
                 keys = _keys(frame.tokens, order)
                 for start in range(0, len(keys), _BLOCK):
@@ -148,7 +168,7 @@ class Spill:
                         pa.array(hashes, pa.binary(HASH)),
                         pa.array(sampling, pa.string()),
                     ]
-                    writer.write_batch(pa.record_batch(columns, schema=_SPILLED))
+                    writer.write_batch(arrow.record_batch(columns, schema=_SPILLED))
                 self.rows += len(keys)
         self.bytes = self._file.tell()
 
@@ -233,7 +253,9 @@ def merged(spills: list[Spill], order: IdOrder, range_bytes: int) -> Iterator[So
         )
         del rows
         frame = frame.unique("hash", keep="any").sort("key", "hash")
-        for part in frame.iter_slices(_FRAME):
+        width = np.dtype(order.dtype).itemsize
+        for start, stop in _frames(frame["key"].bin.size().to_numpy() // width):
+            part = frame[start:stop]
             tokens = _tokens(part["key"], order)
             lcp = shared_with_previous(tokens)
             lcp[0] = common_prefix(last, tokens[0])

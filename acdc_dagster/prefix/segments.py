@@ -149,22 +149,77 @@ class Segments:
         return places
 
 
-def shared_by_segments(rows: Sequences, segments: Sequences) -> Positions:
-    """LCP array, in tokens, of neighbouring prompts that are given as sequences of segment numbers.
+def equal_segments(rows: Sequences) -> Positions:
+    """How many leading segments each prompt has in common with the one before it; 0 for the first.
+
+    Args:
+        rows: Prompts as sequences of segment numbers.
+    """
+    count = len(rows)
+    equal = np.zeros(count, dtype=np.int64)
+    if count > 1:
+        equal[1:] = common_prefixes(rows, np.arange(count - 1), np.arange(1, count))
+    return equal
+
+
+def shared_by_segments(rows: Sequences, segments: Sequences, equal: Positions) -> Positions:
+    """LCP array, in tokens, of neighbouring prompts.
 
     It is the lengths of the leading segments that are equal, plus what the first two that differ
     have in common.
+
+    Args:
+        rows: Prompts as sequences of segment numbers.
+        segments: The segments' tokens.
+        equal: See `equal_segments`.
     """
-    count = len(rows)
-    lcp = np.zeros(count, dtype=np.int64)
-    if count < 2:
-        return lcp
-    left, right = rows.offsets[:-2], rows.offsets[1:-1]
-    equal = common_prefixes(rows, np.arange(count - 1), np.arange(1, count))
+    starts = rows.offsets[:-1]
     totals = starts_of(segments.lengths[rows.tokens])
-    lcp[1:] = totals[right + equal] - totals[right]
-    differs = np.flatnonzero(equal < np.minimum(rows.lengths[:-1], rows.lengths[1:]))
+    lcp = totals[starts + equal] - totals[starts]
+    goes_on = (equal[1:] < rows.lengths[1:]) & (equal[1:] < rows.lengths[:-1])
+    differs = np.flatnonzero(goes_on) + 1
     at = equal[differs]
-    one, other = rows.tokens[left[differs] + at], rows.tokens[right[differs] + at]
-    lcp[1:][differs] += common_prefixes(segments, one.astype(np.int64), other.astype(np.int64))
+    one = rows.tokens[starts[differs - 1] + at].astype(np.int64)
+    other = rows.tokens[starts[differs] + at].astype(np.int64)
+    lcp[differs] += common_prefixes(segments, one, other)
     return lcp
+
+
+def written_out(
+    rows: Sequences, segments: Sequences, equal: Positions, start: int, stop: int
+) -> Sequences:
+    """The tokens of prompts `start` up to `stop`.
+
+    What a prompt shares with the one before it is copied from there in one piece.
+
+    Args:
+        rows: Prompts as sequences of segment numbers.
+        segments: The segments' tokens.
+        equal: See `equal_segments`.
+    """
+    first, last = int(rows.offsets[start]), int(rows.offsets[stop])
+    numbers = rows.tokens[first:last].astype(np.int64)
+    lengths = segments.lengths[numbers]
+    ends = starts_of(lengths)
+    offsets = ends[rows.offsets[start : stop + 1] - first]
+    known = equal[start:stop].copy()
+    known[:1] = 0  # nothing is there to copy from
+    fresh = rows.offsets[start:stop] - first + known
+    tokens = np.empty(int(ends[-1]), dtype=segments.tokens.dtype)
+    source = segments.tokens
+    begins: list[int] = segments.offsets[numbers].tolist()
+    sizes: list[int] = lengths.tolist()
+    row_starts: list[int] = offsets.tolist()
+    copied: list[int] = (ends[fresh] - offsets[:-1]).tolist()
+    next_segments: list[int] = (rows.offsets[start + 1 : stop + 1] - first).tolist()
+    before = 0
+    for row, segment in enumerate(fresh.tolist()):
+        at = row_starts[row]
+        size = copied[row]
+        tokens[at : at + size] = tokens[before : before + size]
+        before, at = at, at + size
+        for number in range(segment, next_segments[row]):
+            begin, size = begins[number], sizes[number]
+            tokens[at : at + size] = source[begin : begin + size]
+            at += size
+    return Sequences(tokens, offsets)

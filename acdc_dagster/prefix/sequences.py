@@ -67,7 +67,9 @@ class Sequences:
 
     def as_binary(self) -> pl.Series:
         """The ids of each sequence as bytes, of the array's own width, the lowest byte first."""
-        data = np.ascontiguousarray(self.tokens.astype(self.tokens.dtype.newbyteorder("<")))
+        data = np.ascontiguousarray(
+            self.tokens.astype(self.tokens.dtype.newbyteorder("<"), copy=False)
+        )
         offsets = pa.py_buffer((self.offsets * data.itemsize).data)
         buffers = [None, offsets, pa.py_buffer(data.data)]
         array: Any = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(self), buffers)

@@ -15,6 +15,7 @@ from acdc_dagster.prefix.identity import (
     request_hash,
     room_for_answer,
     settings_of,
+    too_long,
 )
 from acdc_dagster.prefix.rendering import Rendering
 from acdc_dagster.prefix.runs import HASH, Run, Sorted, Spill, merged
@@ -64,8 +65,6 @@ class Sorter:
         self._order = IdOrder(tokenizer.ids, special)
         self._rendering = Rendering(chat, list(tokenizer.cuts))
         self._spills: list[Spill] = []
-        # A text of more bytes than this has too many tokens, whatever they are.
-        self._most_bytes = model.context_length * tokenizer.longest or None
         self._start_run()
         self.refused: list[Rejection] = []
         self.requests = 0
@@ -83,7 +82,9 @@ class Sorter:
         """
         if raw.is_empty():
             return _mapped(raw, np.empty((0,), dtype=(np.void, HASH)))
-        rows = _Rendered(self._rendering, self._chat, self._settings, self._most_bytes, raw)
+        rows = _Rendered(
+            self._rendering, self._chat, self._settings, self._model, self._tokenizer.longest, raw
+        )
         self._take_pieces(self._tokenizer.encode(self._rendering.fresh(), chat=rows.chat))
         pieces = Sequences(self._piece_segments.values, starts_of(self._piece_widths.values))
         numbers = np.array(rows.pieces, dtype=np.int64)
@@ -238,13 +239,15 @@ class _Rendered:
         rendering: Rendering,
         chat: ChatTemplate,
         settings: _Settings,
-        most_bytes: int | None,
+        model: Model,
+        longest: int,
         raw: pl.DataFrame,
     ) -> None:
         self._rendering = rendering
         self._template = chat
         self._all_settings = settings
-        self._most_bytes = most_bytes
+        self._model = model
+        self._longest = longest
         self.chat = str(raw["endpoint"][0]) == CHAT
         self.kept: list[int] = []
         self.pieces: list[int] = []
@@ -266,7 +269,7 @@ class _Rendered:
     def _plainly(self, raw: str) -> tuple[list[int], int] | None:
         if not self.chat:
             return None
-        if self._most_bytes is not None and len(raw) > self._most_bytes:
+        if self._longest and len(raw) > self._model.context_length * self._longest:
             return None
         body = plain_body(raw)
         if body is None:
@@ -283,12 +286,9 @@ class _Rendered:
     def _fully(self, endpoint: str, raw: str) -> tuple[list[int], int]:
         body = parse_body(endpoint, raw)
         text = self._template.render(body) if isinstance(body, ChatBody) else body.prompt
-        if self._most_bytes is not None and len(text) > self._most_bytes:
-            raise Refused(
-                "context_length_exceeded",
-                f"The prompt has {len(text)} characters, more than the model's context can hold "
-                "whatever its tokens are; shorten it or choose a model with a longer context.",
-            )
+        if self._longest and len(text) > self._model.context_length * self._longest:
+            # Known without tokenising what may be megabytes.
+            raise too_long(f"at least {len(text) // self._longest}", self._model)
         pieces = self._rendering.whole(text, cut=self.chat)
         return pieces, self._all_settings.add(None, body)
 

@@ -22,7 +22,7 @@ from acdc_dagster.tables import Tables
 
 _DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 # Rows of raw_requests read at a time.
-_READ = 8192
+_READ = 4096
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ from acdc_dagster.prefix.sequences import Sequences, narrowest
 from acdc_dagster.prefix.tokenizer_config import TokenizerConfig
 
 _BATCH = 1024  # an encoding of the reference weighs ten times its ids
+# Characters up to which loading the fast library does not pay.
+_SLOWLY = 500_000
 # Texts of the job that the fast library must get right before it is used: so many, so many
 # characters, and so many of each later batch.
 _SAMPLE, _SAMPLE_CHARACTERS, _LATER = 64, 100_000, 2
@@ -90,8 +92,10 @@ class ModelTokenizer:
         self._description: dict[str, Any] = json.loads(self._reference.to_str())
         self._splits_special = config.split_special_tokens
         self._tell = tell
-        self._fast: Any = None if self._splits_special else _fast_tokenizer(self._description)
+        self._fast: Any = None
+        self._fast_may_come = not self._splits_special
         self._trusted = False
+        self._characters = 0
 
     @property
     def ids(self) -> int:
@@ -156,6 +160,10 @@ class ModelTokenizer:
         Raises:
             DisagreementError: Earlier results are not to be trusted; encode them again.
         """
+        self._characters += sum(map(len, texts))
+        if self._fast_may_come and self._characters > _SLOWLY:
+            self._fast_may_come = False
+            self._fast = _fast_tokenizer(self._description)
         if self._fast is None or not texts:
             return self._by_reference(texts, chat=chat)
         if not self._trusted:

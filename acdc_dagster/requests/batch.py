@@ -21,14 +21,15 @@ class Batch:
 
     Attributes:
         requests: The rows that are valid by themselves, with the columns `REQUEST`.
-        original: A row as it stands in the source, by its place in `requests`; asked for only
-            where the whole source shows that the row cannot run.
+        original: A row as it stands in the source and its byte offset there (None in a table), by
+            its place in `requests`; asked for only where the whole source shows that the row
+            cannot run.
         rejections: The other rows.
         chunked: Each body is those of one or more chunks, see `chunks`.
     """
 
     requests: pl.DataFrame
-    original: Callable[[int], bytes]
+    original: Callable[[int], tuple[bytes, int | None]]
     rejections: list[Rejection]
     chunked: bool = False
 

@@ -4,7 +4,7 @@ The parser is strict on purpose. A field that the engine would ignore changes th
 word, so an unsupported field rejects its row and names itself.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -16,13 +16,22 @@ COMPLETIONS = "/v1/completions"
 ENDPOINTS = (CHAT, COMPLETIONS)
 
 
+# Characters of a message.
+_MOST = 500
+
+
+def shortened(message: str) -> str:
+    """A message that repeats what a row says, of whatever length, in 500 characters at most."""
+    return message if len(message) <= _MOST else f"{message[: _MOST - 100]} … {message[-97:]}"
+
+
 class Refused(Exception):
-    """A row is no valid request: `code` in OpenAI's words where it has one, and why."""
+    """A row is no valid request: `code` in OpenAI's words where it has one, and why in short."""
 
     def __init__(self, code: str, message: str, custom_id: str | None = None) -> None:
-        super().__init__(message)
         self.code = code
-        self.message = message
+        self.message = shortened(message)
+        super().__init__(self.message)
         self.custom_id = custom_id
 
 
@@ -92,12 +101,17 @@ class _Common(Struct, frozen=True, gc=False, forbid_unknown_fields=True, kw_only
     service_tier: str | None = None
 
 
-class ChatBody(_Common, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
+class ChatSampling(_Common, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
+    """What a chat asks for beside its messages, without what changes how they are rendered."""
+
+    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
+    response_format: ResponseFormat | None = None
+
+
+class ChatBody(ChatSampling, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
     """The body of a /v1/chat/completions request."""
 
     messages: Annotated[list[Message], Meta(min_length=1)]
-    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
-    response_format: ResponseFormat | None = None
     tools: Annotated[list[Tool], Meta(min_length=1)] | None = None
     # Neither changes the prompt, and a call is answered as the text that the model wrote.
     tool_choice: Literal["none", "auto"] | None = None
@@ -107,6 +121,17 @@ class ChatBody(_Common, frozen=True, gc=False, forbid_unknown_fields=True, kw_on
     chat_template_kwargs: dict[str, Any] | None = None
 
 
+class _PlainMessage(Struct, gc=False, forbid_unknown_fields=True):
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class _PlainChat(ChatSampling, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
+    """What nearly all bodies are: a ChatBody that is valid if its types are."""
+
+    messages: Annotated[list[_PlainMessage], Meta(min_length=1)]
+
+
 class CompletionBody(_Common, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
     """The body of a /v1/completions request."""
 
@@ -114,6 +139,7 @@ class CompletionBody(_Common, frozen=True, gc=False, forbid_unknown_fields=True,
 
 
 Body = ChatBody | CompletionBody
+T = TypeVar("T")
 
 
 class _Envelope(Struct, frozen=True, gc=False):
@@ -124,35 +150,23 @@ class _Envelope(Struct, frozen=True, gc=False):
 
 
 _envelope = msgspec.json.Decoder(_Envelope)
+_plain = msgspec.json.Decoder(_PlainChat)
 _bodies: dict[str, msgspec.json.Decoder[Any]] = {
     CHAT: msgspec.json.Decoder(ChatBody),
     COMPLETIONS: msgspec.json.Decoder(CompletionBody),
 }
 
 
-def parse_line(line: bytes) -> tuple[str, str, str, Body]:
+def parse_line(line: bytes) -> tuple[str, str, str, str]:
     """Parse one line of an OpenAI-batch file.
 
     Returns:
-        custom_id, endpoint, the body's JSON exactly as given, and the body parsed.
+        custom_id, endpoint, model, and the body's JSON exactly as given.
 
     Raises:
         Refused: Why the line is no request.
     """
-    try:
-        line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise Refused(
-            "invalid_json_line", f"The line is not valid UTF-8 at its byte {error.start}."
-        ) from None
-    try:
-        envelope = _envelope.decode(line)
-    except msgspec.ValidationError:
-        raise Refused("invalid_json_line", "The line is JSON, but not an object.") from None
-    except msgspec.DecodeError as error:
-        raise Refused("invalid_json_line", f"The line is not valid JSON: {error}.") from None
-    except RecursionError:
-        raise Refused("invalid_json_line", "The line is nested too deeply.") from None
+    envelope = decode_line(line, _envelope)
     custom_id = check_custom_id(envelope.custom_id)
     if envelope.method != "POST":
         raise Refused("invalid_method", f"method must be POST, not {envelope.method!r}.", custom_id)
@@ -166,26 +180,67 @@ def parse_line(line: bytes) -> tuple[str, str, str, Body]:
     if not raw:
         raise Refused("missing_required_parameter", "body is missing.", custom_id)
     try:
-        body = parse_body(envelope.url, raw)
+        model = _model_of(envelope.url, raw)
     except Refused as refused:
         raise Refused(refused.code, refused.message, custom_id) from None
-    return custom_id, envelope.url, raw.decode("utf-8"), body
+    return custom_id, envelope.url, model, raw.decode("utf-8")
 
 
-def check_custom_id(custom_id: object) -> str:
+def _model_of(endpoint: str, raw: bytes) -> str:
+    """The model that a body names, once the body is seen to be valid."""
+    if endpoint == CHAT:
+        try:
+            body = _plain.decode(raw)
+        except (msgspec.MsgspecError, RecursionError):
+            pass  # the careful parser takes it, or says what is wrong
+        else:
+            check_response_format(body.response_format)
+            return body.model
+    return parse_body(endpoint, raw).model
+
+
+def decode_line(line: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    """The object in one line of a file.
+
+    Raises:
+        Refused: The line is not UTF-8, not JSON or no object.
+    """
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Refused(
+            "invalid_json_line", f"The line is not valid UTF-8 at its byte {error.start}."
+        ) from None
+    try:
+        return decoder.decode(line)
+    except msgspec.ValidationError as error:
+        # Within an object any value is taken but for numbers that are too large.
+        reason = f"but {error}" if "`$." in str(error) else "but not an object"
+        raise Refused("invalid_json_line", f"The line is JSON, {reason}.") from None
+    except msgspec.DecodeError as error:
+        raise Refused("invalid_json_line", f"The line is not valid JSON: {error}.") from None
+    except RecursionError:
+        raise Refused("invalid_json_line", "The line is nested too deeply.") from None
+
+
+def check_custom_id(custom_id: object, name: str = "custom_id") -> str:
     """`custom_id` if it can be one.
+
+    Args:
+        custom_id: What the row gives.
+        name: What the field is called there.
 
     Raises:
         Refused: It is missing, no string (7 and "7" are never taken for the same) or blank.
     """
     if custom_id is None:
-        raise Refused("missing_required_parameter", "custom_id is missing.")
+        raise Refused("missing_required_parameter", f"{name} is missing.")
     if not isinstance(custom_id, str):
         raise Refused(
-            "invalid_custom_id", f"custom_id must be a string, not {custom_id!r}; put it in quotes."
+            "invalid_custom_id", f"{name} must be a string, not {custom_id!r}; put it in quotes."
         )
     if not custom_id.strip():
-        raise Refused("invalid_custom_id", "custom_id is empty or blank.", custom_id)
+        raise Refused("invalid_custom_id", f"{name} is empty or blank.", custom_id)
     return custom_id
 
 
@@ -197,10 +252,8 @@ def parse_body(endpoint: str, raw: bytes | str) -> Body:
     """
     try:
         body: Body = _bodies[endpoint].decode(raw)
-    except msgspec.ValidationError as error:
-        raise Refused(_code(str(error)), f"body: {error}.") from None
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise Refused("invalid_json_line", f"body: {error}.") from None
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise refusal("body", error) from None
     check_body(body)
     return body
 
@@ -217,9 +270,7 @@ def check_body(body: Body) -> None:
         return
     for number, message in enumerate(body.messages):
         _check_message(f"body: messages[{number}]", message)
-    wanted = body.response_format
-    if wanted is not None and wanted.type == "json_schema" and wanted.json_schema is None:
-        raise Refused("missing_required_parameter", "body: response_format.json_schema is missing.")
+    check_response_format(body.response_format)
     if body.tool_choice == "auto" and body.tools is None:
         raise Refused("missing_required_parameter", "body: tool_choice is auto, without tools.")
     if body.continue_final_message and body.add_generation_prompt:
@@ -232,6 +283,16 @@ def check_body(body: Body) -> None:
         raise Refused(
             "unsupported_parameter", f"body: chat_template_kwargs.{name} is no template's to set."
         )
+
+
+def check_response_format(wanted: ResponseFormat | None) -> None:
+    """See that a JSON schema is there where one is wanted.
+
+    Raises:
+        Refused: It is not.
+    """
+    if wanted is not None and wanted.type == "json_schema" and wanted.json_schema is None:
+        raise Refused("missing_required_parameter", "body: response_format.json_schema is missing.")
 
 
 def _check_message(at: str, message: Message) -> None:
@@ -251,6 +312,13 @@ def _check_message(at: str, message: Message) -> None:
                 "unsupported_parameter",
                 f"{at}.{name} belongs to role {role}, not to role {message.role}.",
             )
+
+
+def refusal(at: str, error: Exception) -> Refused:
+    """What to refuse a row with whose part `at` msgspec could not decode."""
+    if not isinstance(error, msgspec.ValidationError):
+        return Refused("invalid_json_line", f"{at}: {error}.")
+    return Refused(_code(str(error)), f"{at}: {error}.")
 
 
 def _code(error: str) -> str:

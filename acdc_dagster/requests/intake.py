@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from acdc_dagster.requests.batch import Batch, Source
-from acdc_dagster.requests.body import Refused
+from acdc_dagster.requests.body import Refused, shortened
 from acdc_dagster.requests.chunks import by_chunk
 from acdc_dagster.requests.rejected import Rejection
 from acdc_dagster.tables import row_schema
@@ -94,33 +94,37 @@ class Intake:
         """The rows of the first one's endpoint and of the wanted model."""
         if self._endpoint is None:
             self._endpoint = str(rows["endpoint"][0])
-        other = rows.filter(pl.col("endpoint") != self._endpoint)
-        self._set_aside(
-            other,
+        rows = self._like(
+            rows,
+            "endpoint",
+            self._endpoint,
             "url_mismatch",
-            pl.format(
-                f"url {{}} differs from the batch's, {self._endpoint}; put it into a file of its "
-                "own.",
-                "endpoint",
-            ),
+            "url {} differs from the batch's, {}; put it into a file of its own.",
             batch,
         )
-        rows = rows.filter(pl.col("endpoint") == self._endpoint)
         if rows.is_empty():
             return rows
         if self._wanted is None:
             self._wanted = str(rows["model"][0])
-        self._set_aside(
-            rows.filter(pl.col("model") != self._wanted),
+        return self._like(
+            rows,
+            "model",
+            self._wanted,
             "model_mismatch",
-            pl.format(
-                "model {} differs from the job's, {}; put it into a job of its own.",
-                "model",
-                pl.lit(self._wanted),
-            ),
+            "model {} differs from the job's, {}; put it into a job of its own.",
             batch,
         )
-        return rows.filter(pl.col("model") == self._wanted)
+
+    def _like(
+        self, rows: pl.DataFrame, column: str, wanted: str, code: str, message: str, batch: Batch
+    ) -> pl.DataFrame:
+        """The rows that have the wanted value; the others are set aside."""
+        same = rows[column] == wanted
+        if same.all():
+            return rows
+        text = pl.format(message, pl.col(column), pl.lit(wanted))
+        self._set_aside(rows.filter(~same), code, text, batch)
+        return rows.filter(same)
 
     def _once_each(self, rows: pl.DataFrame, batch: Batch, repeated: pl.DataFrame) -> pl.DataFrame:
         """The rows whose custom_id stands nowhere else, or first where all bodies are equal."""
@@ -149,14 +153,18 @@ class Intake:
     def _set_aside(self, bad: pl.DataFrame, code: str, message: pl.Expr, batch: Batch) -> None:
         for row in bad.with_columns(message=message).iter_rows(named=True):
             refused = Refused(code, row["message"], row["custom_id"])
-            original = batch.original(row["at"])
-            self.rejections.append(Rejection.of(refused, row["source"], row["line"], original))
+            original, offset = batch.original(row["at"])
+            self.rejections.append(
+                Rejection.of(refused, row["source"], row["line"], original, byte_offset=offset)
+            )
 
     def _warn(self) -> None:
         self.warnings.extend(self._source.warnings)
         self.warnings.extend(
-            f"custom_id {custom_id!r} stands on lines {lines} with the same body; it is answered "
-            "once."
+            shortened(
+                f"custom_id {custom_id!r} stands on lines {lines} with the same body; it is "
+                "answered once."
+            )
             for custom_id, lines in self._once[:_SHOWN]
         )
         more = len(self._once) - _SHOWN

@@ -1,40 +1,48 @@
-"""OpenAI-batch JSONL files as a source."""
+"""Batch JSONL files as a source: OpenAI's, and those of other providers."""
 
 import glob
-import gzip
-import io
+import os
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, cast
+from stat import S_ISREG
+from typing import BinaryIO
 
+import numpy as np
 import polars as pl
 import zstandard
+from polars.exceptions import PolarsError
 
 from acdc_dagster.errors import SourceError
 from acdc_dagster.requests.batch import REQUEST, Batch
-from acdc_dagster.requests.body import Refused, parse_line
-from acdc_dagster.requests.line import plain_line
+from acdc_dagster.requests.body import Refused
+from acdc_dagster.requests.foreign import LineReader
+from acdc_dagster.requests.packed import open_unpacked
 from acdc_dagster.requests.rejected import Rejection
+from acdc_dagster.requests.remote import RemoteFile, remote_files
 
 _BOM = b"\xef\xbb\xbf"
-# Whatever the file is called.
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-# Bytes of lines in a batch.
-_BATCH = 32 * 2**20
-
-_Row = tuple[str, str, str, str, str, int]
 
 
 @dataclass(frozen=True)
 class RequestFiles:
-    """OpenAI-batch files, read one after the other; gzip and zstd files are unpacked on the way.
+    """Batch files, read one after the other; gzip and zstd files are unpacked on the way.
 
     Every line that is not blank is one row.
+
+    Args:
+        files: Read in this order.
+        model: The model for requests of formats other than OpenAI's.
+        batch_bytes: Bytes of lines in a batch.
     """
 
-    files: list[Path]
+    files: Sequence[Path | RemoteFile]
+    model: str
+    batch_bytes: int = 8 * 2**20
+    _seen: dict[Path, tuple[int, int]] = field(
+        default_factory=dict[Path, tuple[int, int]], init=False, repr=False, compare=False
+    )
 
     @property
     def warnings(self) -> list[str]:
@@ -44,75 +52,128 @@ class RequestFiles:
     def batches(self) -> Iterator[Batch]:
         """See `Source.batches`."""
         for file in self.files:
+            reader = LineReader(self.model)
             try:
-                with _open(file) as stream:
-                    yield from _batches(str(file), stream)
-            except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
+                if isinstance(file, RemoteFile):
+                    yield from _remote_batches(file, self.batch_bytes, reader)
+                    continue
+                self._check(file)
+                with open_unpacked(file) as stream:
+                    yield from _batches(_name(file), stream, self.batch_bytes, reader)
+                self._check(file)
+            except (OSError, EOFError, PolarsError, zlib.error, zstandard.ZstdError) as error:
                 raise SourceError(
-                    f"{file} cannot be read: {error}", "Check that it is there and whole."
+                    f"{_name(file)} cannot be read: {error}", "Check that it is there and whole."
                 ) from error
 
+    def _check(self, file: Path) -> None:
+        """See that the file is one, and is what it was when it was first seen."""
+        stat = file.stat()
+        if not S_ISREG(stat.st_mode):
+            raise SourceError(
+                f"{_name(file)} cannot be read: it is no regular file.",
+                "Name a file, not a folder or a pipe: it may have to be read twice.",
+            )
+        stamp = stat.st_size, stat.st_mtime_ns
+        if self._seen.setdefault(file, stamp) != stamp:
+            raise SourceError(
+                f"{_name(file)} was changed while it was read.",
+                "Run the partition again when nobody writes to the file; nothing was written.",
+            )
 
-def request_files(pattern: str, partition: str, root: Path) -> RequestFiles:
-    """The files that `pattern`, relative to `root`, names for one partition, sorted.
+
+def request_files(
+    pattern: str, partition: str, root: Path, storage_options: dict[str, str]
+) -> Sequence[Path | RemoteFile]:
+    """The files that `pattern`, a URI or relative to `root`, names for one partition, sorted.
 
     Raises:
-        SourceError: There is none.
+        SourceError: There is none, or the store cannot be listed.
     """
     place = pattern.replace("{partition}", glob.escape(partition))
-    if (root / place).is_file():  # a name is itself before it is a pattern
-        return RequestFiles([root / place])
-    names = glob.glob(place, root_dir=root, recursive=True)  # noqa: PTH207 - may be absolute
-    found = sorted(root / name for name in names)
+    remote = "://" in place
+    found = remote_files(place, storage_options) if remote else _local_files(place, root)
     if not found:
         raise SourceError(
-            f"No request file is at {root / place}.",
+            f"No request file is at {place if remote else root / place}.",
             "Correct source.requests in the job's defs.yaml, or put the file there.",
         )
-    return RequestFiles(found)
+    return found
 
 
-def _batches(source: str, stream: BinaryIO) -> Iterator[Batch]:
+def _local_files(place: str, root: Path) -> list[Path]:
+    if (root / place).is_file():  # a name is itself before it is a pattern
+        return [root / place]
+    names = glob.glob(place, root_dir=root, recursive=True)  # noqa: PTH207 - may be absolute
+    return sorted(root / name for name in names)
+
+
+def _name(file: Path | RemoteFile) -> str:
+    """The file's path as text, whatever bytes it has; or its URI."""
+    if isinstance(file, RemoteFile):
+        return file.uri
+    return os.fsencode(file).decode(errors="backslashreplace")
+
+
+def _batches(source: str, stream: BinaryIO, size: int, reader: LineReader) -> Iterator[Batch]:
     number, offset = 1, 0
-    while lines := stream.readlines(_BATCH):
-        yield _batch(source, lines, number, offset)
+    while lines := stream.readlines(size):
+        if number == 1 and lines[0].startswith(_BOM):
+            lines[0] = lines[0].removeprefix(_BOM)
+            offset = len(_BOM)
+        yield _batch(source, lines, number, offset, reader)
         number += len(lines)
         offset += sum(map(len, lines))
 
 
-def _batch(source: str, lines: list[bytes], first: int, offset: int) -> Batch:
-    rows: list[_Row] = []
+def _remote_batches(file: RemoteFile, size: int, reader: LineReader) -> Iterator[Batch]:
+    for lines in file.lines():
+        step = size // (int(lines.text.estimated_size()) // lines.text.len() + 1) + 1
+        for start in range(0, lines.text.len(), step):
+            some = [text.encode() for text in lines.text[start : start + step]]
+            yield _batch(file.uri, some, lines.first + start, None, reader)
+
+
+def _batch(
+    source: str, lines: list[bytes], first: int, offset: int | None, reader: LineReader
+) -> Batch:
+    ids: list[str] = []
+    endpoints: list[str] = []
+    models: list[str] = []
+    bodies: list[str] = []
     places: list[int] = []
     rejections: list[Rejection] = []
+    ends = np.cumsum(np.fromiter(map(len, lines), np.int64, len(lines)))
+
+    def content_of(at: int) -> tuple[bytes, int | None]:
+        """A line without its end, and its byte offset if that can be told."""
+        content = lines[at].removesuffix(b"\n").removesuffix(b"\r")
+        return content, None if offset is None else offset + int(ends[at]) - len(lines[at])
+
     for at, line in enumerate(lines):
-        plain = plain_line(line)
-        if plain is None:
-            content = line.removeprefix(_BOM) if first + at == 1 else line
-            content = content.strip(b"\r\n")
-            if not content.strip():
-                continue
-            try:
-                custom_id, endpoint, raw_body, body = parse_line(content)
-            except Refused as refused:
-                start = offset + sum(map(len, lines[:at]))
-                rejections.append(
-                    Rejection.of(refused, source, first + at, content, byte_offset=start)
-                )
-                continue
-            plain = custom_id, endpoint, body.model, raw_body
-        rows.append((*plain, source, first + at))
+        if not line or line.isspace():
+            continue
+        try:
+            custom_id, endpoint, model, raw_body = reader.read(line)
+        except Refused as refused:
+            content, start = content_of(at)
+            rejections.append(Rejection.of(refused, source, first + at, content, byte_offset=start))
+            continue
+        ids.append(custom_id)
+        endpoints.append(endpoint)
+        models.append(model)
+        bodies.append(raw_body)
         places.append(at)
-    requests = pl.DataFrame(rows, schema=REQUEST, orient="row")
-    return Batch(requests, lambda row: lines[places[row]].rstrip(b"\r\n"), rejections)
+    requests = pl.DataFrame(
+        {
+            "custom_id": ids,
+            "endpoint": endpoints,
+            "model": models,
+            "body": bodies,
+            "source": pl.repeat(source, len(ids), eager=True, dtype=pl.String),
+            "line": pl.Series(places, dtype=pl.Int64) + first,
+        },
+        schema=REQUEST,
+    )
 
-
-def _open(file: Path) -> BinaryIO:
-    stream = file.open("rb")
-    start = stream.read(len(_ZSTD))
-    stream.seek(0)
-    if file.suffix == ".gz" or start.startswith(_GZIP):
-        return cast("BinaryIO", gzip.GzipFile(fileobj=stream))
-    if file.suffix == ".zst" or start == _ZSTD:
-        reader = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
-        return cast("BinaryIO", io.BufferedReader(cast("io.RawIOBase", reader), 2**20))
-    return stream
+    return Batch(requests, lambda row: content_of(places[row]), rejections)

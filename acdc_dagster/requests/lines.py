@@ -57,7 +57,7 @@ def read_lines(place: str, storage_options: dict[str, str]) -> Iterator[Lines]:
         OSError: There is no such file, or it cannot be read.
     """
     if "://" in place:
-        yield from _scanned(place, storage_options)
+        yield from _scanned(place, storage_options, is_pattern=True)
         return
     files = local_files(place)
     if not files:
@@ -65,7 +65,7 @@ def read_lines(place: str, storage_options: dict[str, str]) -> Iterator[Lines]:
     for file in files:
         done = 0
         try:
-            for lines in _scanned(str(file), {}):
+            for lines in _scanned(str(file), {}, is_pattern=False):
                 yield lines
                 done += lines.text.len()
         except ComputeError as error:
@@ -74,11 +74,21 @@ def read_lines(place: str, storage_options: dict[str, str]) -> Iterator[Lines]:
             yield from _decoded(file, done)
 
 
-def _scanned(place: str, storage_options: dict[str, str]) -> Iterator[Lines]:
+def read_remote_lines(uri: str, storage_options: dict[str, str]) -> Iterator[Lines]:
+    """All lines of the one file of that URI; gzip and zstd are unpacked.
+
+    Raises:
+        PolarsError: It is not UTF-8.
+        OSError: There is no such file, or it cannot be read or unpacked.
+    """
+    return _scanned(uri, storage_options, is_pattern=False)
+
+
+def _scanned(place: str, storage_options: dict[str, str], *, is_pattern: bool) -> Iterator[Lines]:
     remote = "://" in place
     scan = pl.scan_lines(
         place,
-        glob=remote,
+        glob=is_pattern,
         include_file_paths="file",
         storage_options=storage_options if remote else None,
     )

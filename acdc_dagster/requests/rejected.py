@@ -1,6 +1,6 @@
 """Rows of the source that are no valid request, as rows of `rejected`."""
 
-from dataclasses import astuple, dataclass
+from typing import NamedTuple
 
 import polars as pl
 
@@ -10,8 +10,7 @@ from acdc_dagster.tables import row_schema
 _EXCERPT = 200
 
 
-@dataclass(frozen=True)
-class Rejection:
+class Rejection(NamedTuple):
     """One row of `rejected`, in the order of its columns."""
 
     source: str
@@ -50,5 +49,5 @@ class Rejection:
 
 def rejected_rows(rejections: list[Rejection]) -> pl.DataFrame:
     """The rows for `rejected`, in source order."""
-    rows = [astuple(rejection) for rejection in rejections]
-    return pl.DataFrame(rows, schema=row_schema("rejected"), orient="row").sort("source", "line")
+    rows = pl.DataFrame(rejections, schema=row_schema("rejected"), orient="row")
+    return rows.sort("source", "line")

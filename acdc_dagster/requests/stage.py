@@ -1,17 +1,27 @@
 """Stage 1: read the source, keep the valid requests, set the others aside with a reason."""
 
+import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import polars as pl
+
 from acdc_dagster.deployment import Deployment
+from acdc_dagster.errors import SourceError
 from acdc_dagster.job import Job
 from acdc_dagster.requests.batch import Source
 from acdc_dagster.requests.cuts import Cutter
 from acdc_dagster.requests.intake import Intake, RepeatedIdsError
-from acdc_dagster.requests.jsonl import request_files
+from acdc_dagster.requests.jsonl import RequestFiles, request_files
 from acdc_dagster.requests.rejected import rejected_rows
 from acdc_dagster.requests.table import TableSource
 from acdc_dagster.tables import Tables
+
+# Rejected rows that no job without a limit of its own fails for: so few, or so small a share.
+_FEW, _SMALL_SHARE = 10, 0.05
+# Rejected rows that a message shows.
+_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -48,21 +58,76 @@ def take_in(
             the job splits texts.
 
     Raises:
-        SourceError: The source is missing, lacks a column, broke while it was read, or has more
-            rows that are no valid request than the job allows.
+        SourceError: The source is missing, lacks a column or broke while it was read; or more of
+            its rows are no valid request than the job allows, then they are in `rejected`.
         ModelError: A row is to be cut by tokens, and the tokenizer is not there.
         TableError: The storage refused; run the partition again.
     """
     intake = Intake(source_of(job, deployment, partition, cutter), job.declared.model)
-    try:
-        tables.replace("raw_requests", partition, intake.frames())
-    except RepeatedIdsError:
-        tables.replace("raw_requests", partition, intake.frames())
+    too_many = False
+    while True:
+        try:
+            tables.replace("raw_requests", partition, _allowed(job, intake))
+            break
+        except RepeatedIdsError:
+            continue
+        except _TooManyRejectedError:
+            too_many = True
+            break
     rejected = rejected_rows(intake.rejections)
     tables.replace("rejected", partition, rejected, stage="raw_requests")
-    codes = Counter(sorted(rejected["code"]))
-    return RawStats(
-        intake.input_rows, intake.requests, rejected.height, dict(codes), intake.warnings
+    codes = dict(Counter(sorted(rejected["code"])))
+    if too_many:
+        raise _too_many(job, tables.uri("rejected"), intake.input_rows, rejected, codes)
+    return RawStats(intake.input_rows, intake.requests, rejected.height, codes, intake.warnings)
+
+
+class _TooManyRejectedError(Exception):
+    """Nothing may be committed to `raw_requests`."""
+
+
+def _allowed(job: Job, intake: Intake) -> Iterator[pl.DataFrame]:
+    yield from intake.frames()
+    limit = job.declared.max_rejected
+    if not may_be_rejected(len(intake.rejections), intake.input_rows, limit):
+        raise _TooManyRejectedError
+
+
+def may_be_rejected(rejected: int, rows: int, limit: float | None = None) -> bool:
+    """Whether so many of a source's rows may be rejected; never all of them.
+
+    Args:
+        limit: `max_rejected` of the job: a count if an int, a share if a float.
+    """
+    if rejected == rows:
+        return rows == 0
+    if limit is None:
+        return rejected <= _FEW or rejected <= _SMALL_SHARE * rows
+    return rejected <= (limit if isinstance(limit, int) else limit * rows)
+
+
+def _too_many(
+    job: Job, table: str, rows: int, rejected: pl.DataFrame, codes: dict[str, int]
+) -> SourceError:
+    where = job.folder / "defs.yaml"
+    counts = ", ".join(f"{code}: {count}" for code, count in codes.items())
+    examples = "".join(
+        f"\n  {source}:{line}: {message}"
+        for source, line, message in rejected.select("source", "line", "message")
+        .head(_SHOWN)
+        .iter_rows()
+    )
+    remedy = f"Mend the rows; all of them are in {table}."
+    if rejected.height < rows:
+        share = math.ceil(100 * rejected.height / rows) / 100
+        remedy += (
+            f" Or allow them: set max_rejected in {where} to {rejected.height} (rows) or {share} "
+            "(a share of the rows)."
+        )
+    return SourceError(
+        f"{rejected.height} of {rows} rows of {job.name} are no valid requests ({counts}); "
+        f"raw_requests was not written. The first:{examples}",
+        remedy,
     )
 
 
@@ -75,8 +140,9 @@ def source_of(
         SourceError: It is missing, or lacks a column.
     """
     source = job.declared.source
-    if source.requests is not None:
-        return request_files(source.requests, partition, deployment.root)
-    place = (source.table or "").replace("{partition}", partition)
     options = deployment.environment.storage_options
+    if source.requests is not None:
+        files = request_files(source.requests, partition, deployment.root, options)
+        return RequestFiles(files, job.declared.model)
+    place = (source.table or "").replace("{partition}", partition)
     return TableSource(job, deployment.resolve(place), options, partition, cutter)

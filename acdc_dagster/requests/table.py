@@ -19,6 +19,7 @@ from acdc_dagster.requests.cuts import Cutter
 from acdc_dagster.requests.lines import local_files
 from acdc_dagster.requests.membership import Membership
 from acdc_dagster.requests.ndjson_table import NdjsonTable
+from acdc_dagster.requests.prompt import Fields
 from acdc_dagster.requests.rejected import Rejection
 from acdc_dagster.requests.row_ids import RowIds
 from acdc_dagster.requests.slices import ScannedTable, Slice, Table, as_text, rows_as_json
@@ -87,8 +88,7 @@ class TableSource:
         """
         self._warnings.clear()
         self._bodies.forget()
-        column = self._job.declared.source.partition_column
-        membership = None if column is None else Membership(self._job, column, self._partition)
+        membership = self._membership()
         ids = RowIds(sorted(self._prompt.columns))
         first = 1
         for part in self._slices(membership):
@@ -98,6 +98,38 @@ class TableSource:
         if membership is not None:
             self._warnings += membership.warnings(self._place)
         self._warnings += self._bodies.warnings
+
+    def fields(self, rows: int) -> tuple[pl.DataFrame, Fields] | None:
+        """The columns that a simple prompt reads, of about the first so many rows.
+
+        Returns:
+            The columns in the prompt's order, as the prompt writes them, and the text around them;
+            None if the prompt is not simple (see `Prompt.fields`).
+
+        Raises:
+            SourceError: The table broke or was changed while it was read.
+        """
+        fields = self._prompt.fields()
+        if fields is None:
+            return None
+        written = [
+            pl.col(name).cast(pl.String)
+            if default is None
+            else pl.col(name).cast(pl.String).fill_null(default)
+            for name, default in zip(fields.columns, fields.defaults, strict=True)
+        ]
+        found: list[pl.DataFrame] = [pl.DataFrame(schema=dict.fromkeys(fields.columns, pl.String))]
+        height = 0
+        for part in self._slices(self._membership()):
+            found.append(part.rows.select(written).drop_nulls())
+            height += part.rows.height
+            if height >= rows:
+                break
+        return pl.concat(found), fields
+
+    def _membership(self) -> Membership | None:
+        column = self._job.declared.source.partition_column
+        return None if column is None else Membership(self._job, column, self._partition)
 
     def _slices(self, membership: Membership | None) -> Iterator[Slice]:
         wanted = set(self._prompt.columns)
@@ -158,7 +190,7 @@ class TableSource:
         kept = rows.filter(valid)
         return Batch(
             requests.filter(valid).select(REQUEST.names()).cast(REQUEST),
-            lambda place: _original(kept, place),
+            lambda place: (_original(kept, place), None),
             [*bad_lines, *rejections],
             chunked=self._job.declared.too_long.split is not None,
         )
