@@ -119,7 +119,7 @@ def test_an_unknown_field_names_the_known_ones(
         (job(too_long=split(overlap=51)), "split", ["at most half of tokens"]),
         (job(too_long={"split": {"tokens": 100}}), "split", ["column"]),
         (
-            job(too_long=split(), answer_schema=OBJECT),
+            job(too_long=split(), answer_schema={"type": "object"}),
             "attributes",
             ["too_long.split", "free text"],
         ),

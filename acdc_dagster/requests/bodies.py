@@ -27,7 +27,8 @@ def prompt_of(job: Job, cutter: Cutter | None = None) -> Prompt:
         raise DeclarationError(
             f"{job.folder / 'defs.yaml'}: too_long.split.column is {split.column!r}, which "
             f"{job.prompt_path} does not read.",
-            f"Name a column that the prompt reads: {', '.join(sorted(prompt.columns))}.",
+            "Read it in the prompt, or name a column that is read: "
+            f"{', '.join(sorted(prompt.columns)) or 'there is none yet'}.",
         )
     return prompt
 
