@@ -26,6 +26,7 @@ from acdc_dagster.prefix.segments import (
     written_out,
 )
 from acdc_dagster.prefix.sequences import Positions, Sequences, starts_of
+from acdc_dagster.spool import temporary_files
 
 HASH = 16
 # Prompts and tokens in a frame that is handed on, at most; writers hold several frames.
@@ -147,7 +148,12 @@ class Spill:
     def __init__(self, run: Iterator[Sorted], order: IdOrder) -> None:
         self.rows = 0
         self.bounds: list[tuple[bytes, bytes, int]] = []  # first key and hash of a block, its bytes
-        self._file: Any = TemporaryFile(prefix="acdc-sort-")  # noqa: SIM115 - lives as the run
+        with temporary_files():
+            self._file: Any = TemporaryFile(prefix="acdc-sort-")  # noqa: SIM115 - lives as the run
+            self._write(run, order)
+            self.bytes = self._file.tell()
+
+    def _write(self, run: Iterator[Sorted], order: IdOrder) -> None:
         options = pa.ipc.IpcWriteOptions(compression="zstd")
         width = np.dtype(order.dtype).itemsize
         arrow: Any = pa  # its stubs leave much untyped
@@ -170,7 +176,6 @@ class Spill:
                     ]
                     writer.write_batch(arrow.record_batch(columns, schema=_SPILLED))
                 self.rows += len(keys)
-        self.bytes = self._file.tell()
 
     def blocks(self) -> "Iterator[_Rows]":
         """The run's rows again, block by block; the file is gone after the last."""

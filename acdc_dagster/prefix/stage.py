@@ -18,6 +18,7 @@ from acdc_dagster.prefix.segments import Growing
 from acdc_dagster.prefix.sorter import Sorter, hex_of
 from acdc_dagster.prefix.tokenizer import DisagreementError, ModelTokenizer
 from acdc_dagster.requests.rejected import rejected_rows
+from acdc_dagster.spool import Spool
 from acdc_dagster.tables import Tables
 
 _DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
@@ -87,9 +88,11 @@ def sort_requests(
 
     Raises:
         ModelError: The tokenizer or the chat template cannot be used.
+        SpaceError: There is no room for temporary files.
         TableError: The storage refused; run the partition again.
     """
     tokenizer = ModelTokenizer(model.path, tell)
+    mapped = Spool()
     while True:
         sorter = Sorter(
             tokenizer,
@@ -99,12 +102,13 @@ def sort_requests(
             salt=partition,
             memory=memory or sorting_memory(),
         )
-        raw = tables.batches("raw_requests", partition, _READ)
         try:
-            tables.replace("request_map", partition, map(sorter.add, raw))
+            for raw in tables.batches("raw_requests", partition, _READ):
+                mapped.add(sorter.add(raw))
             break
         except DisagreementError:
-            continue
+            mapped = Spool()
+    tables.replace("request_map", partition, mapped.frames())
     refused = rejected_rows(sorter.refused)
     tables.replace("rejected", partition, refused, stage="sorted_requests")
     order = _Order()
