@@ -5,13 +5,14 @@ is it read again, now with the knowledge of which.
 """
 
 from collections.abc import Iterator
-from tempfile import TemporaryFile
+from tempfile import TemporaryFile, gettempdir
 from typing import IO, Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from acdc_dagster.errors import SourceError
 from acdc_dagster.requests.batch import Batch, Source
 from acdc_dagster.requests.body import Refused, shortened
 from acdc_dagster.requests.rejected import Rejection
@@ -220,13 +221,21 @@ class _Ids:
         return np.concatenate([empty, *self._held])
 
     def _spill(self) -> None:
-        if not self._parts:
-            self._parts = [TemporaryFile(prefix="acdc-ids-") for _ in range(_PARTS)]  # noqa: SIM115
-        rows = self._joined()
-        bits = 64 - (_PARTS - 1).bit_length()
-        part_of = (rows[:, 0] >> np.uint64(bits)).astype(np.int64)
-        for number, part in enumerate(self._parts):
-            part.write(rows[part_of == number].tobytes())
+        try:
+            if not self._parts:
+                self._parts = [TemporaryFile(prefix="acdc-ids-") for _ in range(_PARTS)]  # noqa: SIM115
+            rows = self._joined()
+            bits = 64 - (_PARTS - 1).bit_length()
+            part_of = (rows[:, 0] >> np.uint64(bits)).astype(np.int64)
+            for number, part in enumerate(self._parts):
+                part.write(rows[part_of == number].tobytes())
+                part.flush()
+        except OSError as error:
+            raise SourceError(
+                f"The custom_ids, {8 * len(_COLUMNS)} bytes a row, cannot be kept in the folder "
+                f"for temporary files, {gettempdir()}: {error}",
+                "Set TMPDIR to a folder that has room, then run the partition again.",
+            ) from error
         self._held, self._rows = [], 0
 
     def _repeated(self, rows: NDArray[np.uint64]) -> pl.DataFrame:
