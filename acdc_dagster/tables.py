@@ -264,31 +264,22 @@ class Tables:
         frames = [rows] if isinstance(rows, pl.DataFrame) else rows
         stream = FrameStream(frames, keys, target)
         predicate = " AND ".join(f"{key} = {_quoted(value)}" for key, value in keys.items())
+        with _storage(f"write {self.uri(name)}"):
+            table = self._made(name, target)
         with _storage(f"write {self.uri(name)}"), stream.reading() as reader:
             write_deltalake(
-                self.uri(name),
+                table,
                 reader,
                 mode="overwrite",
                 predicate=predicate,
-                partition_by=_PARTITION_BY.get(name, ["partition_key"]),
                 schema_mode="merge" if schema is not None else None,
-                storage_options=self.storage_options,
                 writer_properties=_WRITER,
             )
 
     def appender(self, name: TableName, app_id: str) -> "Appender":
         """A writer that adds chunks to the table exactly once; makes the table if need be."""
         with _storage(f"write {self.uri(name)}"):
-            table = self._open(name)
-            if table is None:
-                write_deltalake(
-                    self.uri(name),
-                    pl.DataFrame(schema=SCHEMAS[name]),
-                    mode="ignore",
-                    partition_by=["partition_key"],
-                    storage_options=self.storage_options,
-                )
-                table = DeltaTable(self.uri(name), storage_options=self.storage_options)
+            table = self._made(name, SCHEMAS[name])
             return Appender(table, app_id, SCHEMAS[name])
 
     def _open(self, name: TableName) -> DeltaTable | None:
@@ -296,6 +287,27 @@ class Tables:
             return DeltaTable(self.uri(name), storage_options=self.storage_options)
         except TableNotFoundError:
             return None
+
+    def _made(self, name: TableName, schema: pl.Schema) -> DeltaTable:
+        """The table, made empty if it is not there yet.
+
+        Making it is a commit of its own: two writers whose first commits both make the table do
+        not see each other, and the rows of both stay.
+        """
+        table = self._open(name)
+        if table is not None:
+            return table
+        try:
+            return DeltaTable.create(
+                self.uri(name),
+                pl.DataFrame(schema=schema).to_arrow().schema,
+                mode="ignore",
+                partition_by=_PARTITION_BY.get(name, ["partition_key"]),
+                storage_options=self.storage_options,
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )
+        except CommitFailedError:  # somebody else has made it meanwhile
+            return DeltaTable(self.uri(name), storage_options=self.storage_options)
 
 
 class Appender:

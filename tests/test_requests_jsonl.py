@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +16,7 @@ from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import SourceError
 from acdc_dagster.job import Job
 from acdc_dagster.requests.body import CHAT, COMPLETIONS, ChatBody, parse_body
+from acdc_dagster.requests.jsonl import RequestFiles
 from acdc_dagster.requests.rejected import Rejection
 from acdc_dagster.requests.stage import take_in
 from acdc_dagster.tables import Tables
@@ -314,6 +316,9 @@ def test_a_template_variable_that_is_none_names_itself(tmp_path: Path, name: str
         ("max_tokens", 0),
         ("max_tokens", -1),
         ("max_tokens", 8.5),
+        ("max_tokens", 2**63),
+        ("max_completion_tokens", 10**30),
+        ("top_k", 2**63),
         ("max_tokens", "8"),
         ("max_completion_tokens", 0),
         ("temperature", -0.1),
@@ -551,6 +556,78 @@ def test_bodies_are_kept_byte_for_byte(
     job = over_files(declare, "r.jsonl")
     take_in(job, deployment, tables(job), "all")
     assert tables(job).read("raw_requests")["body"].to_list() == [body]
+
+
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
+    """A folder or a pipe, which might never give a line, is named with a remedy."""
+    folder, pipe = tmp_path / "folder.jsonl", tmp_path / "pipe.jsonl"
+    folder.mkdir()
+    os.mkfifo(pipe)
+    for place in (folder, pipe):
+        with pytest.raises(SourceError, match="no regular file") as caught:
+            take_files([place], MODEL)
+        assert str(place) in caught.value.problem
+
+
+def test_a_file_name_may_have_any_bytes(tmp_path: Path) -> None:
+    """A name that is not UTF-8 is written with its bytes escaped."""
+    file = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.jsonl"))
+    file.write_bytes(A + b"\nnull\n")
+    taken = take_files([file], MODEL)
+    assert taken.requests["source"].to_list() == [f"{tmp_path}/caf\\xe9.jsonl"]
+    assert the_rejection(taken).source == f"{tmp_path}/caf\\xe9.jsonl"
+
+
+@pytest.mark.parametrize("added", [B, A])
+def test_a_file_that_changes_while_it_is_read_stops(tmp_path: Path, added: bytes) -> None:
+    """Between two batches, and between the two readings that a repeated id takes."""
+    file = tmp_path / "requests.jsonl"
+    file.write_bytes(A + b"\n" + added + b"\n")
+    source = RequestFiles([file], batch_bytes=1)
+    batches = source.batches()
+    next(batches)
+    with file.open("ab") as more:
+        more.write(request_line("late").encode())
+    with pytest.raises(SourceError, match="was changed while it was read"):
+        list(batches)
+    with pytest.raises(SourceError, match="was changed while it was read"):
+        list(source.batches())
+
+
+@pytest.mark.parametrize("named", ["field", "url", "custom_id"])
+def test_a_message_is_short_whatever_it_names(tmp_path: Path, named: str) -> None:
+    """A message repeats what the line says, but not megabytes of it; the line itself is kept."""
+    long = "x" * 1_000_000
+    line = {
+        "field": request_line("a", **{long: 1}),
+        "url": envelope(url=f"/v1/{long}"),
+        "custom_id": envelope(custom_id=[long]),
+    }[named]
+    rejection = the_rejection(take(tmp_path, line))
+    assert named in rejection.message
+    assert len(rejection.message) == 500
+    assert rejection.original == line.encode()
+    (warning,) = take(tmp_path, request_line(long), request_line(long)).warnings
+    assert len(warning) == 500
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        (envelope(custom_id=-77), "invalid_json_line", "custom_id"),
+        (request_line("a", seed=-77), "invalid_value", "seed"),
+        (request_line("a", metadata={"k": -77}), "invalid_value", "metadata"),
+    ],
+)
+@pytest.mark.parametrize("number", ["9" * 5000, "1e400"])
+def test_a_number_that_nothing_can_hold_is_said_to_be(
+    tmp_path: Path, line: str, code: str, said: str, number: str
+) -> None:
+    """Such a number rejects its line with its place, as whatever it is given."""
+    rejection = the_rejection(take(tmp_path, line.replace("-77", number)))
+    assert rejection.code == code
+    assert "out of range" in rejection.message
+    assert said in rejection.message
 
 
 def nasty_line(dice: random.Random, number: int) -> bytes:

@@ -1,6 +1,12 @@
 """The first stage as a whole: when it stops, and what it leaves behind."""
 
+import os
+import signal
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +15,7 @@ from support import MODEL, Declare, request_line
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import SourceError
 from acdc_dagster.job import Job
+from acdc_dagster.requests import intake
 from acdc_dagster.requests.stage import take_in
 from acdc_dagster.tables import Tables
 
@@ -118,3 +125,65 @@ def test_contradicting_rows_count_as_rejected(
     with pytest.raises(SourceError, match=r"12 of 13 rows .*duplicate_custom_id: 12"):
         take_in(job, deployment, tables(job), "all")
     assert tables(job).read("rejected")["byte_offset"].null_count() == 0
+
+
+def test_a_full_disk_names_the_folder_for_temporary_files(
+    deployment: Deployment,
+    declare: Declare,
+    tables: TablesOf,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the ids of many rows cannot be kept beside memory, TMPDIR is what to change."""
+    monkeypatch.setattr(intake, "_HELD", 10)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    job = job_over(declare, 20, 0)
+    with pytest.raises(SourceError, match="gone") as caught:
+        take_in(job, deployment, tables(job), "all")
+    assert "TMPDIR" in caught.value.remedy
+    assert tables(job).count("raw_requests") == 0
+
+
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from acdc_dagster.deployment import Deployment
+from acdc_dagster.requests import intake, jsonl, stage
+from acdc_dagster.tables import Tables
+
+intake._HELD = 100
+found, spill, spilled = jsonl.request_files, intake._Ids._spill, []
+stage.request_files = lambda *place: jsonl.RequestFiles(found(*place).files, batch_bytes=20_000)
+
+def die_at_the_fifth(ids):
+    spill(ids)
+    spilled.append(ids)
+    if len(spilled) == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+intake._Ids._spill = die_at_the_fifth
+deployment = Deployment.load(Path(sys.argv[1]), "local")
+stage.take_in(deployment.job("batch"), deployment, Tables(deployment.tables_root, "batch"), "all")
+"""
+
+
+def test_a_killed_stage_leaves_nothing_behind(
+    deployment: Deployment, declare: Declare, tables: TablesOf, tmp_path: Path
+) -> None:
+    """After kill -9 the partition is as it was, no temporary file is left, a re-run is whole."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    before = job_over(declare, 2, 0)
+    take_in(before, deployment, tables(before), "all")
+    job = job_over(declare, 2000, 1)
+    done = subprocess.run(
+        [sys.executable, "-c", _KILLED, str(deployment.root)],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert tables(job).count("raw_requests") == 2
+    assert list(temporary.iterdir()) == []
+    take_in(job, deployment, tables(job), "all")
+    assert tables(job).count("raw_requests") == 2000
+    assert tables(job).count("rejected") == 1

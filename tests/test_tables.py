@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import polars as pl
@@ -83,6 +84,24 @@ def test_replace_touches_one_partition_only(tables: Tables) -> None:
     tables.replace("request_map", "it's", mapped("c").clear())
     assert tables.count("request_map", "it's") == 0
     assert tables.read("request_map", "other")["custom_id"].to_list() == ["b"]
+
+
+def test_first_writers_at_once_keep_to_their_partitions(tables: Tables) -> None:
+    """Also while the table is made, of one partition's writers one wins, and others all do."""
+
+    def write(partition: str, custom_id: str) -> bool:
+        try:
+            tables.replace("request_map", partition, mapped(custom_id))
+        except TableError:
+            return False
+        return True
+
+    partitions = ["same"] * 4 + ["a", "b", "c"]
+    with ThreadPoolExecutor(len(partitions)) as pool:
+        written = list(pool.map(write, partitions, [f"id-{n}" for n in range(len(partitions))]))
+    assert written[4:] == [True] * 3
+    assert any(written[:4])
+    assert [tables.count("request_map", name) for name in ("same", "a", "b", "c")] == [1] * 4
 
 
 def test_the_two_stages_that_reject_replace_their_own_rows(tables: Tables) -> None:

@@ -77,20 +77,22 @@ _NOT_OF_A_TEMPLATE = {
     "tokenizer_kwargs",
 }
 
+_MOST_INT = 2**63 - 1
+_Tokens = Annotated[int, Meta(ge=1, le=_MOST_INT)]
 _Stop = Annotated[str, Meta(min_length=1)]
 
 
 class _Common(Struct, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
     model: str
-    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    max_tokens: _Tokens | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Meta(ge=-1)] | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=_MOST_INT)] | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     repetition_penalty: Annotated[float, Meta(gt=0)] | None = None
-    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
+    seed: Annotated[int, Meta(ge=-(2**63), le=_MOST_INT)] | None = None
     stop: _Stop | list[_Stop] | None = None
     n: Literal[1] | None = None
     stream: Literal[False] | None = None
@@ -104,7 +106,7 @@ class _Common(Struct, frozen=True, gc=False, forbid_unknown_fields=True, kw_only
 class ChatSampling(_Common, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
     """What a chat asks for beside its messages, without what changes how they are rendered."""
 
-    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
+    max_completion_tokens: _Tokens | None = None
     response_format: ResponseFormat | None = None
 
 

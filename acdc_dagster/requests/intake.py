@@ -16,6 +16,7 @@ from acdc_dagster.requests.batch import Batch, Source
 from acdc_dagster.requests.body import Refused, shortened
 from acdc_dagster.requests.chunks import by_chunk
 from acdc_dagster.requests.rejected import Rejection
+from acdc_dagster.spool import temporary_files
 from acdc_dagster.tables import row_schema
 
 _ROWS = row_schema("raw_requests")
@@ -63,6 +64,7 @@ class Intake:
         Raises:
             RepeatedIdsError: All that was given is void; take the frames again.
             SourceError: The source broke.
+            SpaceError: There is no room for temporary files.
         """
         self._begin()
         ids = _Ids()
@@ -229,13 +231,15 @@ class _Ids:
         return np.concatenate([empty, *self._held])
 
     def _spill(self) -> None:
-        if not self._parts:
-            self._parts = [TemporaryFile(prefix="acdc-ids-") for _ in range(_PARTS)]  # noqa: SIM115
-        rows = self._joined()
-        bits = 64 - (_PARTS - 1).bit_length()
-        part_of = (rows[:, 0] >> np.uint64(bits)).astype(np.int64)
-        for number, part in enumerate(self._parts):
-            part.write(rows[part_of == number].tobytes())
+        with temporary_files():
+            if not self._parts:
+                self._parts = [TemporaryFile(prefix="acdc-ids-") for _ in range(_PARTS)]  # noqa: SIM115
+            rows = self._joined()
+            bits = 64 - (_PARTS - 1).bit_length()
+            part_of = (rows[:, 0] >> np.uint64(bits)).astype(np.int64)
+            for number, part in enumerate(self._parts):
+                part.write(rows[part_of == number].tobytes())
+                part.flush()
         self._held, self._rows = [], 0
 
     def _repeated(self, rows: NDArray[np.uint64]) -> pl.DataFrame:
