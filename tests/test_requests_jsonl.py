@@ -583,7 +583,7 @@ def test_a_file_that_changes_while_it_is_read_stops(tmp_path: Path, added: bytes
     """Between two batches, and between the two readings that a repeated id takes."""
     file = tmp_path / "requests.jsonl"
     file.write_bytes(A + b"\n" + added + b"\n")
-    source = RequestFiles([file], batch_bytes=1)
+    source = RequestFiles([file], MODEL, batch_bytes=1)
     batches = source.batches()
     next(batches)
     with file.open("ab") as more:

@@ -17,6 +17,7 @@ from acdc_dagster.errors import SourceError
 from acdc_dagster.job import Job
 from acdc_dagster.requests import intake
 from acdc_dagster.requests.stage import take_in
+from acdc_dagster.spool import SpaceError
 from acdc_dagster.tables import Tables
 
 TablesOf = Callable[[Job], Tables]
@@ -138,7 +139,7 @@ def test_a_full_disk_names_the_folder_for_temporary_files(
     monkeypatch.setattr(intake, "_HELD", 10)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     job = job_over(declare, 20, 0)
-    with pytest.raises(SourceError, match="gone") as caught:
+    with pytest.raises(SpaceError, match="gone") as caught:
         take_in(job, deployment, tables(job), "all")
     assert "TMPDIR" in caught.value.remedy
     assert tables(job).count("raw_requests") == 0
@@ -152,8 +153,8 @@ from acdc_dagster.requests import intake, jsonl, stage
 from acdc_dagster.tables import Tables
 
 intake._HELD = 100
-found, spill, spilled = jsonl.request_files, intake._Ids._spill, []
-stage.request_files = lambda *place: jsonl.RequestFiles(found(*place).files, batch_bytes=20_000)
+spill, spilled = intake._Ids._spill, []
+stage.RequestFiles = lambda files, model: jsonl.RequestFiles(files, model, batch_bytes=20_000)
 
 def die_at_the_fifth(ids):
     spill(ids)
