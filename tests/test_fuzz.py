@@ -133,7 +133,7 @@ def test_the_second_stage_loses_no_row(model_path: Path, tmp_path: Path, seed: i
     file = tmp_path / "fuzz.jsonl"
     file.write_bytes(Fuzzer(seed + 3000).file(1000))
     raw = take(file).requests
-    model = Model("m", model_path, "r", 2048)
+    model = Model("m", model_path, "r", context_length=60)
     sorter = Sorter(ModelTokenizer(model_path), ChatTemplate(model_path), model, {}, "p", 2**30)
     mapped = pl.concat([sorter.add(part) for part in raw.iter_slices(300)])
     refused = [rejection.custom_id for rejection in sorter.refused]
@@ -143,4 +143,5 @@ def test_the_second_stage_loses_no_row(model_path: Path, tmp_path: Path, seed: i
     )
     hashes = [hash_ for frame in sorter.sorted() for hash_ in hex_of(frame.hashes)]
     assert sorted(hashes) == sorted(mapped["request_hash"].unique())
+    assert refused
     assert all(0 < len(rejection.message) <= 500 for rejection in sorter.refused)
