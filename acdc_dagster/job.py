@@ -74,6 +74,11 @@ class Source(Declared):
         description="Batch JSONL files of OpenAI, Anthropic or Gemini, packed or not: path, glob "
         "or URI; {partition} stands for the key.",
     )
+    asset: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9_]+(/[A-Za-z0-9_]+)*$",
+        description="The Dagster asset that makes the source, if one does, as shop/products.",
+    )
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:

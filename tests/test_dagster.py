@@ -89,6 +89,17 @@ def test_a_declaration_becomes_five_chained_assets(
     assert schedule.cron_schedule == "0 2 * * *"
 
 
+def test_a_job_follows_the_asset_that_makes_its_source(
+    deployment: Deployment, declare: Declare
+) -> None:
+    """raw_requests depends on the asset that the source names."""
+    source = {"requests": "requests.jsonl", "asset": "shop/products"}
+    declare("followed", {"source": source, "model": MODEL})
+    graph = build(deployment).resolve_asset_graph()
+    first = graph.get(dg.AssetKey(["followed", "raw_requests"]))
+    assert first.parent_keys == {dg.AssetKey(["shop", "products"])}
+
+
 def test_a_changed_prompt_changes_the_code_version_of_what_it_shapes(
     deployment: Deployment, declare: Declare
 ) -> None:

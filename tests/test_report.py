@@ -234,9 +234,13 @@ def test_the_report_for_a_person(tmp_path: Path, model_path: Path) -> None:
     file = tmp_path / "requests.jsonl"
     file.write_text(f"{request_line('a')}\n" + "null\n" * 30)
     result = check(file, "--tokenizer", model_path)
-    assert result.exit_code == 0
+    assert result.exit_code == 1
     for said in ("31 rows", "1 valid", "30 rejected", "line 2: invalid_json_line", "10 more"):
         assert said in result.stdout
+    assert "max_rejected" in result.stdout.splitlines()[-1]
+    file.write_text(f"{request_line('a')}\n" + "null\n" * 5)
+    result = check(file, "--tokenizer", model_path)
+    assert result.exit_code == 0
     assert result.stdout.splitlines()[-1] == "A job can run this."
 
 

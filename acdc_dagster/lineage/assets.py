@@ -100,8 +100,10 @@ def stage_assets(job: Job, tables: Tables, model_revision: str | None) -> list[d
         "outputs": _outputs,
     }
     assets: list[dg.AssetsDefinition] = []
+    made_by = job.declared.source.asset
+    upstream = [] if made_by is None else [dg.AssetKey(made_by.split("/"))]
     for number, name in enumerate(STAGES):
-        before = [] if number == 0 else [dg.AssetKey([job.name, STAGES[number - 1]])]
+        before = upstream if number == 0 else [dg.AssetKey([job.name, STAGES[number - 1]])]
         spec = dg.AssetSpec(
             key=dg.AssetKey([job.name, name]),
             deps=before,

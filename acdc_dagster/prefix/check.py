@@ -63,7 +63,10 @@ def check_source(
     source = source_of(job, deployment, partition or "", cutter)
     advice = _about_the_fields(source) if isinstance(source, TableSource) else []
     name = f"{what}, partition {partition}" if partition else what
-    report = examine(source, name, job.declared.model, tokenizer, block_size, kv_tokens)
+    declared = job.declared
+    report = examine(
+        source, name, declared.model, tokenizer, block_size, kv_tokens, declared.max_rejected
+    )
     return replace(report, advice=[*report.advice, *advice])
 
 

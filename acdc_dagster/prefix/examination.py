@@ -29,6 +29,7 @@ from acdc_dagster.prefix.tokenizer import (
 from acdc_dagster.requests.batch import Source
 from acdc_dagster.requests.intake import Intake, RepeatedIdsError
 from acdc_dagster.requests.rejected import rejected_rows
+from acdc_dagster.requests.stage import may_be_rejected
 
 _NO_LIMIT = 2**31 - 1
 # How most models lay a conversation out; for estimates where no model is at hand.
@@ -47,6 +48,7 @@ def examine(
     tokenizer: Path | None,
     block_size: int,
     kv_tokens: int,
+    max_rejected: float | None = None,
 ) -> Report:
     """Examine a source.
 
@@ -58,6 +60,7 @@ def examine(
             requests name, else its only model, else an estimate of four bytes a token.
         block_size: Tokens in a KV block.
         kv_tokens: Tokens that the simulated prefix cache holds.
+        max_rejected: As the job declares it.
 
     Raises:
         SourceError: The source cannot be read.
@@ -116,6 +119,7 @@ def examine(
             *about_the_order(len(lcp), rates),
         ],
         warnings=warnings,
+        can_run=may_be_rejected(rejected.height, intake.input_rows, max_rejected),
     )
 
 

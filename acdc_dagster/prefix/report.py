@@ -83,6 +83,7 @@ class Report:
         duplicates: Valid rows whose request is that of an earlier row.
         sharing: Share of prompt tokens that repeat a prefix (0 to 1).
         advice: What would make the job cheaper, or why nothing would.
+        can_run: Whether a job would run the rows: not too many are rejected.
     """
 
     name: str
@@ -96,11 +97,7 @@ class Report:
     groups: list[Group]
     advice: list[str]
     warnings: list[str]
-
-    @property
-    def can_run(self) -> bool:
-        """Whether a job could run the rows: some are valid, or there are none at all."""
-        return self.valid > 0 or self.rows == 0
+    can_run: bool
 
     def as_json(self) -> str:
         """The report as one JSON object."""
@@ -150,7 +147,9 @@ class Report:
             ),
             *(f"advice: {advice}" for advice in self.advice),
             *(f"warning: {warning}" for warning in self.warnings),
-            "A job can run this." if self.can_run else "No job can run this.",
+            "A job can run this."
+            if self.can_run
+            else "No job would run this: too many rows are rejected (see max_rejected).",
         ]
         return "\n".join(lines)
 
