@@ -63,7 +63,7 @@ def check(
 
     Nothing is written and no model is loaded. Exit code 0 if a job could run it, 1 if not.
     """
-    from acdc_dagster.prefix.check import check_source
+    from acdc_dagster.prefix.examine.check import check_source
 
     report = check_source(what, partition, tokenizer, block_size, kv_tokens)
     click.echo(report.as_json() if as_json else report.as_text())

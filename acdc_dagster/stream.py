@@ -59,7 +59,9 @@ class FrameStream:
         try:
             for frame in self._frames:
                 rows = frame.with_columns(self._keys).select(self._target.names())
-                if not self._put(rows.cast(self._target).to_arrow().cast(self._schema)):
+                # In one piece: the writer may take two pieces in either order.
+                whole = rows.cast(self._target).rechunk()
+                if not self._put(whole.to_arrow().cast(self._schema)):
                     return
         except BaseException as error:
             self._raised = error

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from acdc_dagster.deployment import Deployment, Model
 from acdc_dagster.job import Job
 from acdc_dagster.planning.shards import cut_points, request_cost, shard_imbalance, shard_loss
-from acdc_dagster.prefix.cache import predicted_hit_rate, simulated_hit_rate
+from acdc_dagster.prefix.examine.cache import predicted_hit_rate, simulated_hit_rate
 from acdc_dagster.prefix.order import common_prefixes, hit_rate, prefix_order
 from acdc_dagster.prefix.sequences import Sequences
 from acdc_dagster.prefix.stage import sort_requests
-from acdc_dagster.prefix.tokenizer import ModelTokenizer
+from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer
 from acdc_dagster.requests.stage import take_in
 from acdc_dagster.tables import Tables
 from benchmarks.data import MODEL, SETS, request_lines

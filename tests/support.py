@@ -11,12 +11,12 @@ from deltalake import write_deltalake
 
 from acdc_dagster.deployment import Model
 from acdc_dagster.job import Job
-from acdc_dagster.prefix.chat import ChatTemplate
 from acdc_dagster.prefix.sorter import Sorter, hex_of
-from acdc_dagster.prefix.tokenizer import ModelTokenizer
+from acdc_dagster.prefix.text.chat import ChatTemplate
+from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer
 from acdc_dagster.requests.batch import Source
+from acdc_dagster.requests.files.jsonl import RequestFiles
 from acdc_dagster.requests.intake import Intake, RepeatedIdsError
-from acdc_dagster.requests.jsonl import RequestFiles
 from acdc_dagster.requests.rejected import Rejection
 from acdc_dagster.tables import row_schema
 

@@ -10,7 +10,7 @@ from support import MODEL, Declare, Taken, take_source
 
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.job import Job
-from acdc_dagster.requests.table import TableSource
+from acdc_dagster.requests.tables.table import TableSource
 
 
 def over_table(

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from test_tree import lcp_of, random_paths
 
-from acdc_dagster.prefix.cache import predicted_hit_rate, simulated_hit_rate
+from acdc_dagster.prefix.examine.cache import predicted_hit_rate, simulated_hit_rate
 from acdc_dagster.prefix.order import hit_rate
 
 Ints = NDArray[np.int64]

@@ -15,10 +15,10 @@ from tokenizers import Tokenizer
 
 from acdc_dagster.deployment import Model
 from acdc_dagster.errors import ModelError
-from acdc_dagster.prefix.chat import ChatTemplate
-from acdc_dagster.prefix.template import Template
-from acdc_dagster.prefix.tokenizer import ModelTokenizer
-from acdc_dagster.prefix.tokenizer_config import TokenizerConfig
+from acdc_dagster.prefix.text.chat import ChatTemplate
+from acdc_dagster.prefix.text.template import Template
+from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer
+from acdc_dagster.prefix.tokens.tokenizer_config import TokenizerConfig
 from acdc_dagster.requests.body import CHAT, COMPLETIONS, Refused, parse_body
 
 Message = dict[str, Any]

@@ -13,11 +13,11 @@ from support_table import over_table, store
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import DeclarationError, ModelError
 from acdc_dagster.job import Job
-from acdc_dagster.prefix.check import check_source
-from acdc_dagster.prefix.cutter import TokenCutter
-from acdc_dagster.prefix.tokenizer import ModelTokenizer
-from acdc_dagster.requests.bodies import prompt_of
-from acdc_dagster.requests.chunks import as_one, by_chunk, with_chunk
+from acdc_dagster.prefix.examine.check import check_source
+from acdc_dagster.prefix.tokens.cutter import TokenCutter
+from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer
+from acdc_dagster.requests.prompts.bodies import prompt_of
+from acdc_dagster.requests.prompts.chunks import as_one, by_chunk, with_chunk
 from acdc_dagster.requests.stage import RawStats, take_in
 from acdc_dagster.tables import Tables
 

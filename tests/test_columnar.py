@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from acdc_dagster.requests.body import CHAT, parse_body
-from acdc_dagster.requests.columnar import ColumnarBodies
-from acdc_dagster.requests.prompt import Prompt
+from acdc_dagster.requests.prompts.columnar import ColumnarBodies
+from acdc_dagster.requests.prompts.prompt import Prompt
 
 PATH = Path("assets/job/prompt.md")
 FRAME: dict[str, Any] = {

@@ -9,12 +9,12 @@ from support_table import contents, drain, over_table, store
 
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import DeclarationError, ModelError
-from acdc_dagster.prefix.check import check_source
-from acdc_dagster.prefix.cutter import TokenCutter
-from acdc_dagster.prefix.tokenizer import ModelTokenizer
-from acdc_dagster.requests.prompt import Prompt
+from acdc_dagster.prefix.examine.check import check_source
+from acdc_dagster.prefix.tokens.cutter import TokenCutter
+from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer
+from acdc_dagster.requests.prompts.prompt import Prompt
 from acdc_dagster.requests.stage import source_of
-from acdc_dagster.requests.table import TableSource
+from acdc_dagster.requests.tables.table import TableSource
 
 PATH = Path("assets/job/prompt.md")
 ROWS = pl.DataFrame(

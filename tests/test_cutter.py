@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from acdc_dagster.errors import ModelError
-from acdc_dagster.prefix.cutter import TokenCutter
-from acdc_dagster.prefix.tokenizer import ModelTokenizer
+from acdc_dagster.prefix.tokens.cutter import TokenCutter
+from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer
 
 TEXTS = [
     "The quick brown fox didn't jump over antidisestablishmentarianism, no.",

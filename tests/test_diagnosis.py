@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from acdc_dagster.prefix.diagnosis import Diagnosis, diagnose
+from acdc_dagster.prefix.examine.diagnosis import Diagnosis, diagnose
 from acdc_dagster.prefix.order import prefix_order, shared_with_previous
 from acdc_dagster.prefix.sequences import Sequences
 

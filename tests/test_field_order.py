@@ -3,8 +3,8 @@
 import polars as pl
 import pytest
 
-from acdc_dagster.prefix import field_order as module
-from acdc_dagster.prefix.field_order import FieldOrder, field_order
+from acdc_dagster.prefix.examine import field_order as module
+from acdc_dagster.prefix.examine.field_order import FieldOrder, field_order
 
 
 def catalogue(rows: int = 100) -> pl.DataFrame:

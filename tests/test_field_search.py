@@ -6,9 +6,9 @@ from itertools import permutations
 import polars as pl
 import pytest
 
-from acdc_dagster.prefix import field_search
-from acdc_dagster.prefix.field_search import highest_order
-from acdc_dagster.prefix.field_tree import Column, shared_in_order
+from acdc_dagster.prefix.examine import field_search
+from acdc_dagster.prefix.examine.field_search import highest_order
+from acdc_dagster.prefix.examine.field_tree import Column, shared_in_order
 
 
 def random_table(seed: int, width: int) -> tuple[list[Column], int]:

@@ -7,8 +7,8 @@ from itertools import permutations
 import polars as pl
 import pytest
 
-from acdc_dagster.prefix import field_tree
-from acdc_dagster.prefix.field_tree import Column, shared_in_order
+from acdc_dagster.prefix.examine import field_tree
+from acdc_dagster.prefix.examine.field_tree import Column, shared_in_order
 
 SEEDS = range(12)
 

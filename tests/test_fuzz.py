@@ -15,10 +15,10 @@ from support import MODEL, Declare, Taken, request_line, take_source
 from acdc_dagster.deployment import Deployment, Model
 from acdc_dagster.errors import SourceError
 from acdc_dagster.job import Job
-from acdc_dagster.prefix.chat import ChatTemplate
 from acdc_dagster.prefix.sorter import Sorter, hex_of
-from acdc_dagster.prefix.tokenizer import ModelTokenizer
-from acdc_dagster.requests.jsonl import RequestFiles
+from acdc_dagster.prefix.text.chat import ChatTemplate
+from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer
+from acdc_dagster.requests.files.jsonl import RequestFiles
 from acdc_dagster.requests.stage import take_in
 from acdc_dagster.tables import Tables
 

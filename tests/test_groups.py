@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from test_tree import lcp_of, random_paths
 
-from acdc_dagster.prefix.groups import SharedPrefix, top_groups
+from acdc_dagster.prefix.examine.groups import SharedPrefix, top_groups
 from acdc_dagster.prefix.order import sharing
 
 

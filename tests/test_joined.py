@@ -14,9 +14,9 @@ from support_table import over_table, store
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.job import Job
 from acdc_dagster.planning.stage import profile
-from acdc_dagster.prefix.cutter import TokenCutter
 from acdc_dagster.prefix.stage import sort_requests
-from acdc_dagster.prefix.tokenizer import ModelTokenizer
+from acdc_dagster.prefix.tokens.cutter import TokenCutter
+from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer
 from acdc_dagster.reconcile.stage import OutputStats, reconcile
 from acdc_dagster.requests.stage import take_in
 from acdc_dagster.tables import Tables

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from acdc_dagster.prefix import order as flat
-from acdc_dagster.prefix.cache import predicted_hit_rate, simulated_hit_rate
+from acdc_dagster.prefix.examine.cache import predicted_hit_rate, simulated_hit_rate
 from acdc_dagster.prefix.order import common_prefix, hit_rate, sharing
 from acdc_dagster.prefix.sequences import Sequences, Tokens
 

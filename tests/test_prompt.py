@@ -7,7 +7,7 @@ import pytest
 from support import MODEL, Declare
 
 from acdc_dagster.errors import DeclarationError
-from acdc_dagster.requests.prompt import Fields, Prompt, RowError
+from acdc_dagster.requests.prompts.prompt import Fields, Prompt, RowError
 
 PATH = Path("assets/job/prompt.md")
 

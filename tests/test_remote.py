@@ -11,8 +11,8 @@ from support import MODEL, Declare, request_line, take_source
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import SourceError
 from acdc_dagster.job import Job
-from acdc_dagster.requests.jsonl import RequestFiles, request_files
-from acdc_dagster.requests.remote import remote_files
+from acdc_dagster.requests.files.jsonl import RequestFiles, request_files
+from acdc_dagster.requests.files.remote import remote_files
 from acdc_dagster.requests.stage import take_in
 from acdc_dagster.tables import Tables
 

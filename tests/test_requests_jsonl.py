@@ -16,7 +16,7 @@ from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import SourceError
 from acdc_dagster.job import Job
 from acdc_dagster.requests.body import CHAT, COMPLETIONS, ChatBody, parse_body
-from acdc_dagster.requests.jsonl import RequestFiles
+from acdc_dagster.requests.files.jsonl import RequestFiles
 from acdc_dagster.requests.rejected import Rejection
 from acdc_dagster.requests.stage import take_in
 from acdc_dagster.tables import Tables

@@ -149,7 +149,8 @@ _KILLED = """
 import os, signal, sys
 from pathlib import Path
 from acdc_dagster.deployment import Deployment
-from acdc_dagster.requests import intake, jsonl, stage
+from acdc_dagster.requests import intake, stage
+from acdc_dagster.requests.files import jsonl
 from acdc_dagster.tables import Tables
 
 intake._HELD = 100

@@ -12,10 +12,10 @@ import polars as pl
 import pytest
 
 from acdc_dagster.deployment import Model
-from acdc_dagster.prefix.chat import ChatTemplate
 from acdc_dagster.prefix.segments import IdOrder
 from acdc_dagster.prefix.sorter import Sorter, hex_of
-from acdc_dagster.prefix.tokenizer import ByteEstimate, ModelTokenizer, PromptTokenizer
+from acdc_dagster.prefix.text.chat import ChatTemplate
+from acdc_dagster.prefix.tokens.tokenizer import ByteEstimate, ModelTokenizer, PromptTokenizer
 from acdc_dagster.requests.body import CHAT
 
 ROOMY, TIGHT = 2**30, 30_000

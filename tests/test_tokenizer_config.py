@@ -11,7 +11,7 @@ from served import ours, serving
 from tokenizers import Tokenizer
 
 from acdc_dagster.errors import ModelError
-from acdc_dagster.prefix.tokenizer_config import TokenizerConfig
+from acdc_dagster.prefix.tokens.tokenizer_config import TokenizerConfig
 from acdc_dagster.requests.body import CHAT, COMPLETIONS
 
 # By family and what is said: tokenizer_config.json, special_tokens_map.json.

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from acdc_dagster.prefix.tree import shared_edges
+from acdc_dagster.prefix.examine.tree import shared_edges
 
 
 def random_paths(seed: int, count: int) -> list[list[int]]:

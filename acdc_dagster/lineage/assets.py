@@ -19,12 +19,12 @@ from acdc_dagster.lineage.metadata import counts, percent, table_metadata, table
 from acdc_dagster.lineage.partitions import partition_of, partitions_of
 from acdc_dagster.lineage.resources import DeploymentResource
 from acdc_dagster.planning.stage import profile, read_plan
-from acdc_dagster.prefix.cutter import TokenCutter
 from acdc_dagster.prefix.stage import sort_requests
-from acdc_dagster.prefix.tokenizer import ModelTokenizer
+from acdc_dagster.prefix.tokens.cutter import TokenCutter
+from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer
 from acdc_dagster.reconcile.answers import check_columns
 from acdc_dagster.reconcile.stage import reconcile
-from acdc_dagster.requests.cuts import TOKENS
+from acdc_dagster.requests.prompts.cuts import TOKENS
 from acdc_dagster.requests.stage import take_in
 from acdc_dagster.tables import TableName, Tables
 

@@ -12,7 +12,7 @@ from acdc_dagster.errors import ModelError
 from acdc_dagster.job import BatchJob, Job
 from acdc_dagster.lineage.assets import stage_assets
 from acdc_dagster.lineage.partitions import partitions_of
-from acdc_dagster.requests.bodies import prompt_of
+from acdc_dagster.requests.prompts.bodies import prompt_of
 from acdc_dagster.tables import Tables
 
 

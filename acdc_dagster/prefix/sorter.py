@@ -8,7 +8,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from acdc_dagster.deployment import Model
-from acdc_dagster.prefix.chat import ChatTemplate
 from acdc_dagster.prefix.identity import (
     Settings,
     hash_head,
@@ -17,11 +16,12 @@ from acdc_dagster.prefix.identity import (
     settings_of,
     too_long,
 )
-from acdc_dagster.prefix.rendering import Rendering
 from acdc_dagster.prefix.runs import HASH, Run, Sorted, Spill, merged
 from acdc_dagster.prefix.segments import DIGEST, Growing, IdOrder, Segments
 from acdc_dagster.prefix.sequences import Sequences, starts_of
-from acdc_dagster.prefix.tokenizer import PromptTokenizer
+from acdc_dagster.prefix.text.chat import ChatTemplate
+from acdc_dagster.prefix.text.rendering import Rendering
+from acdc_dagster.prefix.tokens.tokenizer import PromptTokenizer
 from acdc_dagster.requests.body import CHAT, Body, ChatBody, Refused, parse_body
 from acdc_dagster.requests.plain import plain_body
 from acdc_dagster.requests.rejected import Rejection

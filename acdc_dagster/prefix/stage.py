@@ -11,12 +11,12 @@ import numpy as np
 import polars as pl
 
 from acdc_dagster.deployment import Model
-from acdc_dagster.prefix.chat import ChatTemplate
 from acdc_dagster.prefix.order import hit_rate, sharing
 from acdc_dagster.prefix.runs import Sorted
 from acdc_dagster.prefix.segments import Growing
 from acdc_dagster.prefix.sorter import Sorter, hex_of
-from acdc_dagster.prefix.tokenizer import DisagreementError, ModelTokenizer
+from acdc_dagster.prefix.text.chat import ChatTemplate
+from acdc_dagster.prefix.tokens.tokenizer import DisagreementError, ModelTokenizer
 from acdc_dagster.requests.rejected import rejected_rows
 from acdc_dagster.spool import Spool
 from acdc_dagster.tables import Tables

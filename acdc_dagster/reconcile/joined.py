@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from acdc_dagster.requests.chunks import with_chunk
+from acdc_dagster.requests.prompts.chunks import with_chunk
 
 _BETWEEN = "\n\n"
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from acdc_dagster.requests.batch import Batch, Source
 from acdc_dagster.requests.body import Refused, shortened
-from acdc_dagster.requests.chunks import by_chunk
+from acdc_dagster.requests.prompts.chunks import by_chunk
 from acdc_dagster.requests.rejected import Rejection
 from acdc_dagster.spool import temporary_files
 from acdc_dagster.tables import row_schema

@@ -11,11 +11,11 @@ from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import SourceError
 from acdc_dagster.job import Job
 from acdc_dagster.requests.batch import Source
-from acdc_dagster.requests.cuts import Cutter
+from acdc_dagster.requests.files.jsonl import RequestFiles, request_files
 from acdc_dagster.requests.intake import Intake, RepeatedIdsError
-from acdc_dagster.requests.jsonl import RequestFiles, request_files
+from acdc_dagster.requests.prompts.cuts import Cutter
 from acdc_dagster.requests.rejected import rejected_rows
-from acdc_dagster.requests.table import TableSource
+from acdc_dagster.requests.tables.table import TableSource
 from acdc_dagster.tables import Tables
 
 # Rejected rows that no job without a limit of its own fails for: so few, or so small a share.

@@ -5,8 +5,13 @@ from typing import Any
 import msgspec
 
 from acdc_dagster.requests.body import Refused
-from acdc_dagster.requests.chat_parts import content_of, function_call, json_answer, without_none
-from acdc_dagster.requests.gemini_request import (
+from acdc_dagster.requests.files.chat_parts import (
+    content_of,
+    function_call,
+    json_answer,
+    without_none,
+)
+from acdc_dagster.requests.files.gemini_request import (
     Content,
     FunctionCall,
     FunctionDeclaration,
@@ -16,7 +21,7 @@ from acdc_dagster.requests.gemini_request import (
     Request,
     read_request,
 )
-from acdc_dagster.requests.openapi_schema import json_schema
+from acdc_dagster.requests.files.openapi_schema import json_schema
 
 
 def body_of_request(request: bytes, model: str) -> dict[str, Any]:

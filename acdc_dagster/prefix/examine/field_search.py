@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from acdc_dagster.prefix.field_tree import Beginning, Column
+from acdc_dagster.prefix.examine.field_tree import Beginning, Column
 
 _CANDIDATES = 8  # columns tried next at each step; with more columns than that the best may escape
 _EFFORT = 20_000_000  # rows read before the search settles for a good order

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from acdc_dagster.prefix.field_search import highest_order
-from acdc_dagster.prefix.field_tree import Column, shared_in_order
+from acdc_dagster.prefix.examine.field_search import highest_order
+from acdc_dagster.prefix.examine.field_tree import Column, shared_in_order
 
 # A move costs the user a comparison of answers, so a smaller gain in sharing is none,
 WORTH = 0.01

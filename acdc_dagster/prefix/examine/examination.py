@@ -9,18 +9,18 @@ import polars as pl
 
 from acdc_dagster.deployment import Deployment, Model, found_model
 from acdc_dagster.errors import DeclarationError, ModelError
-from acdc_dagster.prefix.cache import predicted_hit_rate, simulated_hit_rate
-from acdc_dagster.prefix.chat import ChatTemplate
-from acdc_dagster.prefix.diagnosis import Diagnosis, diagnose
-from acdc_dagster.prefix.groups import top_groups
+from acdc_dagster.prefix.examine.cache import predicted_hit_rate, simulated_hit_rate
+from acdc_dagster.prefix.examine.diagnosis import Diagnosis, diagnose
+from acdc_dagster.prefix.examine.groups import top_groups
+from acdc_dagster.prefix.examine.report import Group, HitRates, Lengths, Report, about_the_order
 from acdc_dagster.prefix.order import hit_rate, sharing
-from acdc_dagster.prefix.report import Group, HitRates, Lengths, Report, about_the_order
 from acdc_dagster.prefix.runs import HASH, Sorted
 from acdc_dagster.prefix.segments import Growing
 from acdc_dagster.prefix.sequences import Positions, Sequences
 from acdc_dagster.prefix.sorter import Sorter, hex_of
 from acdc_dagster.prefix.stage import about_limited, sampling_defaults, sorting_memory
-from acdc_dagster.prefix.tokenizer import (
+from acdc_dagster.prefix.text.chat import ChatTemplate
+from acdc_dagster.prefix.tokens.tokenizer import (
     ByteEstimate,
     DisagreementError,
     ModelTokenizer,

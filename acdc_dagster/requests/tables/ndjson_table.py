@@ -9,8 +9,8 @@ import polars as pl
 
 from acdc_dagster.requests.body import Refused
 from acdc_dagster.requests.lines import Lines, read_lines
-from acdc_dagster.requests.membership import Membership
-from acdc_dagster.requests.slices import BadLine, Slice, as_text
+from acdc_dagster.requests.tables.membership import Membership
+from acdc_dagster.requests.tables.slices import BadLine, Slice, as_text
 
 _CODE = "invalid_json_line"
 _row = msgspec.json.Decoder(dict[str, Any])

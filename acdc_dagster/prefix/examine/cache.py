@@ -12,7 +12,7 @@ cache holds. For the prefix order itself `order.hit_rate` is the closed form.
 import numpy as np
 from numpy.typing import NDArray
 
-from acdc_dagster.prefix.tree import Ints, SharedEdges, shared_edges
+from acdc_dagster.prefix.examine.tree import Ints, SharedEdges, shared_edges
 
 Floats = NDArray[np.float64]
 

@@ -7,14 +7,14 @@ from polars.exceptions import PolarsError
 
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import DeclarationError
-from acdc_dagster.prefix.cutter import TokenCutter
-from acdc_dagster.prefix.examination import examine
-from acdc_dagster.prefix.field_order import field_order
-from acdc_dagster.prefix.report import Report
-from acdc_dagster.prefix.tokenizer import ModelTokenizer
-from acdc_dagster.requests.jsonl import RequestFiles, request_files
+from acdc_dagster.prefix.examine.examination import examine
+from acdc_dagster.prefix.examine.field_order import field_order
+from acdc_dagster.prefix.examine.report import Report
+from acdc_dagster.prefix.tokens.cutter import TokenCutter
+from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer
+from acdc_dagster.requests.files.jsonl import RequestFiles, request_files
 from acdc_dagster.requests.stage import source_of
-from acdc_dagster.requests.table import TableSource
+from acdc_dagster.requests.tables.table import TableSource
 
 _BLOCK_SIZE = 16
 _NO_MODEL = "(the job's)"

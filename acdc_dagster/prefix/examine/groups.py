@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from acdc_dagster.prefix.tree import Ints, shared_edges
+from acdc_dagster.prefix.examine.tree import Ints, shared_edges
 
 
 @dataclass(frozen=True)

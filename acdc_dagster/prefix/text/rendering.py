@@ -20,7 +20,7 @@ from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from xxhash import xxh3_128_intdigest
 
-from acdc_dagster.prefix.chat import ChatTemplate
+from acdc_dagster.prefix.text.chat import ChatTemplate
 from acdc_dagster.requests.body import ChatBody, Refused
 from acdc_dagster.requests.message import Message
 from acdc_dagster.requests.plain import PlainMessage

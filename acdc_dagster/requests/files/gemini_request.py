@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from acdc_dagster.requests.body import Refused, refusal
-from acdc_dagster.requests.openapi_schema import OpenApiSchema
+from acdc_dagster.requests.files.openapi_schema import OpenApiSchema
 
 
 class _Strict(

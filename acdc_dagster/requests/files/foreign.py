@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from acdc_dagster.requests.anthropic import body_of_params
 from acdc_dagster.requests.body import (
     CHAT,
     Refused,
@@ -20,7 +19,8 @@ from acdc_dagster.requests.body import (
     parse_body,
     parse_line,
 )
-from acdc_dagster.requests.gemini import body_of_request
+from acdc_dagster.requests.files.anthropic import body_of_params
+from acdc_dagster.requests.files.gemini import body_of_request
 
 
 class Format(StrEnum):

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from acdc_dagster.errors import ModelError
 from acdc_dagster.prefix.sequences import Sequences, narrowest
-from acdc_dagster.prefix.tokenizer_config import TokenizerConfig
+from acdc_dagster.prefix.tokens.tokenizer_config import TokenizerConfig
 
 _BATCH = 1024  # an encoding of the reference weighs ten times its ids
 # Characters up to which loading the fast library does not pay.

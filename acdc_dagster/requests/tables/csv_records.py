@@ -8,7 +8,7 @@ import polars as pl
 
 from acdc_dagster.requests.body import Refused
 from acdc_dagster.requests.lines import Lines
-from acdc_dagster.requests.slices import BadLine
+from acdc_dagster.requests.tables.slices import BadLine
 
 CODE = "invalid_csv_line"
 # RFC 4180: a field is in quotes, with quotes in it doubled, or has none. Possessive, so that no

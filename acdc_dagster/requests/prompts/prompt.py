@@ -22,7 +22,7 @@ from jinja2 import StrictUndefined, TemplateSyntaxError, meta, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from acdc_dagster.errors import AcdcError, DeclarationError
-from acdc_dagster.requests.cuts import Cuts, Cutter
+from acdc_dagster.requests.prompts.cuts import Cuts, Cutter
 
 _ROLE_LINE = re.compile(r"^<!--[ \t]*(\w+)[ \t]*-->[ \t]*$", re.MULTILINE)
 _ROLES = ("system", "user", "assistant")

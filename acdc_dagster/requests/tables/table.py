@@ -12,17 +12,17 @@ from polars.exceptions import PanicException, PolarsError
 from acdc_dagster.errors import SourceError
 from acdc_dagster.job import Job
 from acdc_dagster.requests.batch import REQUEST, Batch
-from acdc_dagster.requests.bodies import Bodies, prompt_of
 from acdc_dagster.requests.body import CHAT
-from acdc_dagster.requests.csv_table import CsvTable
-from acdc_dagster.requests.cuts import Cutter
 from acdc_dagster.requests.lines import local_files
-from acdc_dagster.requests.membership import Membership
-from acdc_dagster.requests.ndjson_table import NdjsonTable
-from acdc_dagster.requests.prompt import Fields
+from acdc_dagster.requests.prompts.bodies import Bodies, prompt_of
+from acdc_dagster.requests.prompts.cuts import Cutter
+from acdc_dagster.requests.prompts.prompt import Fields
 from acdc_dagster.requests.rejected import Rejection
-from acdc_dagster.requests.row_ids import RowIds
-from acdc_dagster.requests.slices import ScannedTable, Slice, Table, as_text, rows_as_json
+from acdc_dagster.requests.tables.csv_table import CsvTable
+from acdc_dagster.requests.tables.membership import Membership
+from acdc_dagster.requests.tables.ndjson_table import NdjsonTable
+from acdc_dagster.requests.tables.row_ids import RowIds
+from acdc_dagster.requests.tables.slices import ScannedTable, Slice, Table, as_text, rows_as_json
 
 # What a broken table raises; the Rust side may also panic, which is no Exception.
 _BROKEN = (PolarsError, PanicException, DeltaError, OSError, EOFError)

@@ -9,10 +9,10 @@ import polars as pl
 from acdc_dagster.errors import DeclarationError
 from acdc_dagster.job import Job
 from acdc_dagster.requests.body import CHAT, Refused, check_custom_id, parse_body
-from acdc_dagster.requests.chunks import Splitter, as_one
-from acdc_dagster.requests.columnar import WHITESPACE, ColumnarBodies
-from acdc_dagster.requests.cuts import Cutter
-from acdc_dagster.requests.prompt import Prompt, RowError
+from acdc_dagster.requests.prompts.chunks import Splitter, as_one
+from acdc_dagster.requests.prompts.columnar import WHITESPACE, ColumnarBodies
+from acdc_dagster.requests.prompts.cuts import Cutter
+from acdc_dagster.requests.prompts.prompt import Prompt, RowError
 
 
 def prompt_of(job: Job, cutter: Cutter | None = None) -> Prompt:

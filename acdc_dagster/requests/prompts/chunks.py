@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from acdc_dagster.job import Split
-from acdc_dagster.requests.cuts import Cutter, needed
+from acdc_dagster.requests.prompts.cuts import Cutter, needed
 
 _DIGITS = 4
 

@@ -8,7 +8,7 @@ import msgspec
 import polars as pl
 
 from acdc_dagster.requests.body import Refused
-from acdc_dagster.requests.membership import Membership
+from acdc_dagster.requests.tables.membership import Membership
 
 ROWS = 16_384
 

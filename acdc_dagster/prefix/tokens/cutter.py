@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import cached_property
 
-from acdc_dagster.prefix.tokenizer import ModelTokenizer
+from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer
 
 # Characters that are looked at for each token that may stay, at first.
 _LOOKED_AT = 6

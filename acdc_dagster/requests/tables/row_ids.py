@@ -4,7 +4,7 @@ import hashlib
 
 import polars as pl
 
-from acdc_dagster.requests.slices import rows_as_json
+from acdc_dagster.requests.tables.slices import rows_as_json
 
 _DIGITS = 32
 

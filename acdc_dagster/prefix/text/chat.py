@@ -6,9 +6,9 @@ from typing import Any
 from jinja2 import TemplateError
 
 from acdc_dagster.errors import ModelError
-from acdc_dagster.prefix.conversation import conversation, tools
-from acdc_dagster.prefix.template import Template
-from acdc_dagster.prefix.tokenizer_config import TokenizerConfig
+from acdc_dagster.prefix.text.conversation import conversation, tools
+from acdc_dagster.prefix.text.template import Template
+from acdc_dagster.prefix.tokens.tokenizer_config import TokenizerConfig
 from acdc_dagster.requests.body import ChatBody, Refused
 
 _TAG = "CONTINUE_FINAL_MESSAGE_TAG "

@@ -16,8 +16,8 @@ import polars as pl
 from jinja2 import nodes
 
 from acdc_dagster.requests.body import CHAT, Refused, parse_body
-from acdc_dagster.requests.cuts import Cut, cut_of
-from acdc_dagster.requests.prompt import Prompt
+from acdc_dagster.requests.prompts.cuts import Cut, cut_of
+from acdc_dagster.requests.prompts.prompt import Prompt
 
 # What Python's str.strip removes; Rust's trim, and so polars' default, leaves U+001C to U+001F.
 WHITESPACE = "".join(char for char in map(chr, range(0x3001)) if char.isspace())
