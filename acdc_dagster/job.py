@@ -21,91 +21,17 @@ from pydantic import Field, field_validator, model_validator
 
 from acdc_dagster.declared import Declared, declaration, line_of, read_yaml
 from acdc_dagster.errors import DeclarationError
-from acdc_dagster.tables import SCHEMAS
+from acdc_dagster.schemas import SCHEMAS
+from acdc_dagster.source import Source
 
 Cadence = Literal["none", "hourly", "daily", "weekly", "monthly", "static"]
-TableFormat = Literal["delta", "parquet", "csv", "ndjson"]
 BackendName = Literal["local"]
-
-_OF_A_TABLE = ("format", "version", "id_column", "make_ids", "partition_column")
-_FORMATS: dict[str, TableFormat] = {
-    ".parquet": "parquet",
-    ".csv": "csv",
-    ".ndjson": "ndjson",
-    ".jsonl": "ndjson",
-}
 
 # Minute, hour and day are numbers; month and weekday may also be named.
 _CRON = re.compile(
     r"^(@\w+|([\d*][\d*/,-]*\s+){3}([\d*]|[A-Za-z]{3})[\w*/,-]*\s+([\d*]|[A-Za-z]{3})[\w*/,#-]*)$"
 )
 JOB_NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
-
-
-class Source(Declared):
-    """Where the rows come from: a table, or batch JSONL files."""
-
-    table: str | None = Field(
-        default=None,
-        description="Delta folder, or file of Parquet, CSV or NDJSON: path, glob or URI; relative "
-        "to the deployment.",
-    )
-    format: TableFormat | None = Field(
-        default=None,
-        description="Told from the name if not given: .parquet, .csv, .ndjson or .jsonl (.gz too "
-        "for the text formats), else Delta.",
-    )
-    version: int | None = Field(
-        default=None, ge=0, description="Version of a Delta table to read; the newest if not given."
-    )
-    id_column: str | None = Field(
-        default=None, description="Column whose value becomes the custom_id; unique in a partition."
-    )
-    make_ids: bool = Field(
-        default=False,
-        description="Make the custom_id from what the prompt reads of the row; for tables without "
-        "an id_column.",
-    )
-    partition_column: str | None = Field(
-        default=None, description="Column compared with the partition key; all rows if not given."
-    )
-    requests: str | None = Field(
-        default=None,
-        description="Batch JSONL files of OpenAI, Anthropic or Gemini, packed or not: path, glob "
-        "or URI; {partition} stands for the key.",
-    )
-    asset: str | None = Field(
-        default=None,
-        pattern=r"^[A-Za-z0-9_]+(/[A-Za-z0-9_]+)*$",
-        description="The Dagster asset that makes the source, if one does, as shop/products.",
-    )
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> Self:
-        if (self.table is None) == (self.requests is None):
-            raise ValueError("give exactly one of: table, requests")
-        if self.table is None:
-            unused = [name for name in _OF_A_TABLE if getattr(self, name) not in (None, False)]
-            if unused:
-                raise ValueError(f"{', '.join(unused)} belong to a table, not to requests")
-            return self
-        if self.id_column is None and not self.make_ids:
-            raise ValueError(
-                "a table needs id_column, the column that becomes the custom_id, or make_ids: true"
-            )
-        if self.id_column is not None and self.make_ids:
-            raise ValueError("give one of: id_column, make_ids")
-        if self.version is not None and self.table_format != "delta":
-            raise ValueError(f"version belongs to a Delta table, not to {self.table_format}")
-        return self
-
-    @property
-    def table_format(self) -> TableFormat:
-        """The declared format, else the one that the table's name tells."""
-        if self.format is not None:
-            return self.format
-        name = Path(self.table or "").name.lower().removesuffix(".gz")
-        return _FORMATS.get(Path(name).suffix, "delta")
 
 
 class Sampling(Declared):

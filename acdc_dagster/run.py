@@ -14,7 +14,8 @@ from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import DeclarationError
 from acdc_dagster.job import Job
 from acdc_dagster.lineage.partitions import WHOLE, partitions_of
-from acdc_dagster.tables import SCHEMAS, Tables
+from acdc_dagster.schemas import SCHEMAS
+from acdc_dagster.tables import Tables
 
 _SHOWN_ANSWERS = 3
 

@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import unquote
 from uuid import uuid4
 
@@ -25,146 +25,18 @@ from pyarrow import ArrowException
 from pyarrow.fs import PyFileSystem
 
 from acdc_dagster.errors import AcdcError, ShardTakenError
+from acdc_dagster.schemas import PARTITION_BY, SCHEMAS, TableName
 from acdc_dagster.stream import FrameStream
-
-TableName = Literal[
-    "raw_requests",
-    "rejected",
-    "sorted_requests",
-    "request_map",
-    "profile",
-    "inference",
-    "outputs",
-    "dead_letter",
-]
 
 
 class TableError(AcdcError):
     """The storage refused to read or write a table."""
 
 
-_Type = pl.DataType | type[pl.DataType]
-
-
-def _schema(*columns: tuple[str, _Type]) -> pl.Schema:
-    return pl.Schema([("partition_key", pl.String), *columns])
-
-
-SCHEMAS: dict[TableName, pl.Schema] = {
-    "raw_requests": _schema(
-        ("custom_id", pl.String),
-        ("endpoint", pl.String),
-        ("model", pl.String),
-        ("body", pl.String),  # JSON, byte for byte as given in the OpenAI format
-        ("source", pl.String),
-        ("line", pl.Int64),  # from 1: line of the file, row of the table
-        ("input_rows", pl.Int64),  # rows of the source that are this very request
-    ),
-    "rejected": _schema(
-        ("stage", pl.String),  # raw_requests or sorted_requests: who found it
-        ("source", pl.String),
-        ("line", pl.Int64),
-        ("custom_id", pl.String),
-        ("code", pl.String),
-        ("message", pl.String),
-        ("input_rows", pl.Int64),
-        ("byte_offset", pl.Int64),  # of the line in the file, unpacked; null for a table
-        ("excerpt", pl.String),
-        ("original", pl.Binary),
-    ),
-    "sorted_requests": _schema(
-        ("position", pl.Int64),  # from 0, in prefix order
-        ("request_hash", pl.String),
-        ("token_ids", pl.Binary),  # prompt_tokens little-endian numbers, of 2 or 4 bytes each
-        ("prompt_tokens", pl.Int32),
-        ("lcp", pl.Int32),  # tokens shared with the request before it
-        ("sampling", pl.String),  # JSON of what the engine needs beside the tokens
-    ),
-    "request_map": _schema(
-        ("custom_id", pl.String),
-        ("request_hash", pl.String),
-        ("line", pl.Int64),
-        ("input_rows", pl.Int64),
-    ),
-    "profile": _schema(
-        ("input_rows", pl.Int64),
-        ("valid_requests", pl.Int64),
-        ("distinct_requests", pl.Int64),
-        ("prompt_tokens", pl.Int64),
-        ("sample_rows", pl.Int64),
-        ("prompt_p50", pl.Int64),
-        ("prompt_p95", pl.Int64),
-        ("prompt_max", pl.Int64),
-        ("sharing", pl.Float64),
-        ("hit_rate_bound", pl.Float64),
-        ("plan", pl.String),  # JSON of planning.plan.Plan
-        ("why", pl.String),
-    ),
-    "inference": _schema(
-        ("request_hash", pl.String),
-        ("attempt", pl.Int32),
-        ("text", pl.String),
-        ("finish_reason", pl.String),
-        ("error_class", pl.String),
-        ("error_message", pl.String),
-        ("prompt_tokens", pl.Int32),
-        ("cached_tokens", pl.Int32),
-        ("completion_tokens", pl.Int32),
-        ("started_at", pl.Datetime("us", "UTC")),
-        ("finished_at", pl.Datetime("us", "UTC")),
-        ("shard", pl.Int32),
-        ("chunk", pl.Int64),
-        ("worker", pl.String),
-        ("engine", pl.String),
-        ("run_id", pl.String),
-    ),
-    # outputs has the columns of the job's answer schema after these
-    "outputs": _schema(
-        ("custom_id", pl.String),
-        ("status", pl.String),
-        ("text", pl.String),
-        ("finish_reason", pl.String),
-        ("error_class", pl.String),
-        ("prompt_tokens", pl.Int32),
-        ("cached_tokens", pl.Int32),
-        ("completion_tokens", pl.Int32),
-        ("attempts", pl.Int32),
-        ("input_rows", pl.Int64),
-        ("line", pl.Int64),
-        ("request_hash", pl.String),
-        ("prompt_version", pl.String),
-        ("model", pl.String),
-        ("model_revision", pl.String),
-        ("engine", pl.String),
-    ),
-    "dead_letter": _schema(
-        ("custom_id", pl.String),
-        ("error_class", pl.String),
-        ("message", pl.String),
-        ("remedy", pl.String),
-        ("attempts", pl.Int32),
-        ("text", pl.String),
-        ("input_rows", pl.Int64),
-        ("line", pl.Int64),
-        ("request_hash", pl.String),
-    ),
-}
-
-
-# rejected is written by two stages, each of which replaces only what it wrote.
-_PARTITION_BY: dict[TableName, list[str]] = {"rejected": ["partition_key", "stage"]}
-
 # Small enough that a worker finds its shard by the statistics and reads little else.
 _ROW_GROUP = 8192
 # Rows of one job share prefixes, so neighbours compress well; snappy, the default, misses that.
 _WRITER = WriterProperties(compression="ZSTD", compression_level=1, max_row_group_size=_ROW_GROUP)
-
-
-def row_schema(name: TableName) -> pl.Schema:
-    """The polars columns of a table's rows, without the keys that `Tables.replace` adds."""
-    keys = _PARTITION_BY.get(name, ["partition_key"])
-    columns = SCHEMAS[name].items()
-    return pl.Schema({column: dtype for column, dtype in columns if column not in keys})
 
 
 @dataclass(frozen=True)
@@ -302,7 +174,7 @@ class Tables:
                 self.uri(name),
                 pl.DataFrame(schema=schema).to_arrow().schema,
                 mode="ignore",
-                partition_by=_PARTITION_BY.get(name, ["partition_key"]),
+                partition_by=PARTITION_BY.get(name, ["partition_key"]),
                 storage_options=self.storage_options,
                 commit_properties=CommitProperties(max_commit_retries=0),
             )

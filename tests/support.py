@@ -18,7 +18,7 @@ from acdc_dagster.requests.batch import Source
 from acdc_dagster.requests.files.jsonl import RequestFiles
 from acdc_dagster.requests.intake import Intake, RepeatedIdsError
 from acdc_dagster.requests.rejected import Rejection
-from acdc_dagster.tables import row_schema
+from acdc_dagster.schemas import row_schema
 
 REPOSITORY = Path(__file__).parents[1]
 MODEL = "smollm2-135m-instruct"

@@ -10,7 +10,8 @@ import pytest
 from deltalake import DeltaTable
 
 from acdc_dagster.errors import ShardTakenError
-from acdc_dagster.tables import SCHEMAS, TableError, Tables, row_schema
+from acdc_dagster.schemas import SCHEMAS, row_schema
+from acdc_dagster.tables import TableError, Tables
 
 
 @pytest.fixture

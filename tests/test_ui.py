@@ -28,7 +28,8 @@ from deltalake import write_deltalake
 from playwright.sync_api import Locator, Page, expect, sync_playwright
 
 from acdc_dagster.lineage.assets import STAGES
-from acdc_dagster.tables import TableName, Tables
+from acdc_dagster.schemas import TableName
+from acdc_dagster.tables import Tables
 
 pytestmark = [pytest.mark.browser, pytest.mark.engine]
 

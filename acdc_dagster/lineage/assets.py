@@ -26,7 +26,8 @@ from acdc_dagster.reconcile.answers import check_columns
 from acdc_dagster.reconcile.stage import reconcile
 from acdc_dagster.requests.prompts.cuts import TOKENS
 from acdc_dagster.requests.stage import take_in
-from acdc_dagster.tables import TableName, Tables
+from acdc_dagster.schemas import TableName
+from acdc_dagster.tables import Tables
 
 Materialised = dg.MaterializeResult[Any]
 

@@ -6,7 +6,8 @@ from typing import Any
 import dagster as dg
 import polars as pl
 
-from acdc_dagster.tables import SCHEMAS, TableName, Tables
+from acdc_dagster.schemas import SCHEMAS, TableName
+from acdc_dagster.tables import Tables
 
 _PREVIEW_ROWS = 5
 _PREVIEW_CHARACTERS = 160

@@ -8,7 +8,8 @@ import polars as pl
 
 from acdc_dagster.errors import DeclarationError
 from acdc_dagster.job import Job
-from acdc_dagster.tables import SCHEMAS, Tables
+from acdc_dagster.schemas import SCHEMAS
+from acdc_dagster.tables import Tables
 
 _TYPES: dict[str, type[pl.DataType]] = {
     "string": pl.String,

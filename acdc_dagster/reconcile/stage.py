@@ -10,7 +10,8 @@ from acdc_dagster.planning.stage import read_plan
 from acdc_dagster.reconcile.answers import check_columns, outputs_schema, parse_answers
 from acdc_dagster.reconcile.failures import REMEDIES
 from acdc_dagster.reconcile.joined import joined
-from acdc_dagster.tables import TableName, Tables
+from acdc_dagster.schemas import TableName
+from acdc_dagster.tables import Tables
 
 
 class ConservationError(AcdcError):

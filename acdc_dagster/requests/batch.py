@@ -7,7 +7,7 @@ from typing import Protocol
 import polars as pl
 
 from acdc_dagster.requests.rejected import Rejection
-from acdc_dagster.tables import row_schema
+from acdc_dagster.schemas import row_schema
 
 # The columns of `Batch.requests`: those of raw_requests that one row decides.
 REQUEST = pl.Schema(

@@ -16,8 +16,8 @@ from acdc_dagster.requests.batch import Batch, Source
 from acdc_dagster.requests.body import Refused, shortened
 from acdc_dagster.requests.prompts.chunks import by_chunk
 from acdc_dagster.requests.rejected import Rejection
+from acdc_dagster.schemas import row_schema
 from acdc_dagster.spool import temporary_files
-from acdc_dagster.tables import row_schema
 
 _ROWS = row_schema("raw_requests")
 # Lines that a message names.

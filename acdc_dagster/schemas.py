@@ -1,0 +1,134 @@
+"""The columns of the tables that a job's rows move through."""
+
+from typing import Literal
+
+import polars as pl
+
+TableName = Literal[
+    "raw_requests",
+    "rejected",
+    "sorted_requests",
+    "request_map",
+    "profile",
+    "inference",
+    "outputs",
+    "dead_letter",
+]
+
+_Type = pl.DataType | type[pl.DataType]
+
+
+def _schema(*columns: tuple[str, _Type]) -> pl.Schema:
+    return pl.Schema([("partition_key", pl.String), *columns])
+
+
+SCHEMAS: dict[TableName, pl.Schema] = {
+    "raw_requests": _schema(
+        ("custom_id", pl.String),
+        ("endpoint", pl.String),
+        ("model", pl.String),
+        ("body", pl.String),  # JSON, byte for byte as given in the OpenAI format
+        ("source", pl.String),
+        ("line", pl.Int64),  # from 1: line of the file, row of the table
+        ("input_rows", pl.Int64),  # rows of the source that are this very request
+    ),
+    "rejected": _schema(
+        ("stage", pl.String),  # raw_requests or sorted_requests: who found it
+        ("source", pl.String),
+        ("line", pl.Int64),
+        ("custom_id", pl.String),
+        ("code", pl.String),
+        ("message", pl.String),
+        ("input_rows", pl.Int64),
+        ("byte_offset", pl.Int64),  # of the line in the file, unpacked; null for a table
+        ("excerpt", pl.String),
+        ("original", pl.Binary),
+    ),
+    "sorted_requests": _schema(
+        ("position", pl.Int64),  # from 0, in prefix order
+        ("request_hash", pl.String),
+        ("token_ids", pl.Binary),  # prompt_tokens little-endian numbers, of 2 or 4 bytes each
+        ("prompt_tokens", pl.Int32),
+        ("lcp", pl.Int32),  # tokens shared with the request before it
+        ("sampling", pl.String),  # JSON of what the engine needs beside the tokens
+    ),
+    "request_map": _schema(
+        ("custom_id", pl.String),
+        ("request_hash", pl.String),
+        ("line", pl.Int64),
+        ("input_rows", pl.Int64),
+    ),
+    "profile": _schema(
+        ("input_rows", pl.Int64),
+        ("valid_requests", pl.Int64),
+        ("distinct_requests", pl.Int64),
+        ("prompt_tokens", pl.Int64),
+        ("sample_rows", pl.Int64),
+        ("prompt_p50", pl.Int64),
+        ("prompt_p95", pl.Int64),
+        ("prompt_max", pl.Int64),
+        ("sharing", pl.Float64),
+        ("hit_rate_bound", pl.Float64),
+        ("plan", pl.String),  # JSON of planning.plan.Plan
+        ("why", pl.String),
+    ),
+    "inference": _schema(
+        ("request_hash", pl.String),
+        ("attempt", pl.Int32),
+        ("text", pl.String),
+        ("finish_reason", pl.String),
+        ("error_class", pl.String),
+        ("error_message", pl.String),
+        ("prompt_tokens", pl.Int32),
+        ("cached_tokens", pl.Int32),
+        ("completion_tokens", pl.Int32),
+        ("started_at", pl.Datetime("us", "UTC")),
+        ("finished_at", pl.Datetime("us", "UTC")),
+        ("shard", pl.Int32),
+        ("chunk", pl.Int64),
+        ("worker", pl.String),
+        ("engine", pl.String),
+        ("run_id", pl.String),
+    ),
+    # outputs has the columns of the job's answer schema after these
+    "outputs": _schema(
+        ("custom_id", pl.String),
+        ("status", pl.String),
+        ("text", pl.String),
+        ("finish_reason", pl.String),
+        ("error_class", pl.String),
+        ("prompt_tokens", pl.Int32),
+        ("cached_tokens", pl.Int32),
+        ("completion_tokens", pl.Int32),
+        ("attempts", pl.Int32),
+        ("input_rows", pl.Int64),
+        ("line", pl.Int64),
+        ("request_hash", pl.String),
+        ("prompt_version", pl.String),
+        ("model", pl.String),
+        ("model_revision", pl.String),
+        ("engine", pl.String),
+    ),
+    "dead_letter": _schema(
+        ("custom_id", pl.String),
+        ("error_class", pl.String),
+        ("message", pl.String),
+        ("remedy", pl.String),
+        ("attempts", pl.Int32),
+        ("text", pl.String),
+        ("input_rows", pl.Int64),
+        ("line", pl.Int64),
+        ("request_hash", pl.String),
+    ),
+}
+
+
+# rejected is written by two stages, each of which replaces only what it wrote.
+PARTITION_BY: dict[TableName, list[str]] = {"rejected": ["partition_key", "stage"]}
+
+
+def row_schema(name: TableName) -> pl.Schema:
+    """The polars columns of a table's rows, without the keys that `Tables.replace` adds."""
+    keys = PARTITION_BY.get(name, ["partition_key"])
+    columns = SCHEMAS[name].items()
+    return pl.Schema({column: dtype for column, dtype in columns if column not in keys})
