@@ -138,15 +138,15 @@ class Tables:
         predicate = " AND ".join(f"{key} = {_quoted(value)}" for key, value in keys.items())
         with _storage(f"write {self.uri(name)}"):
             table = self._made(name, target)
-        with _storage(f"write {self.uri(name)}"), stream.reading() as reader:
-            write_deltalake(
-                table,
-                reader,
-                mode="overwrite",
-                predicate=predicate,
-                schema_mode="merge" if schema is not None else None,
-                writer_properties=_WRITER,
-            )
+            with stream.reading() as reader:
+                write_deltalake(
+                    table,
+                    reader,
+                    mode="overwrite",
+                    predicate=predicate,
+                    schema_mode="merge" if schema is not None else None,
+                    writer_properties=_WRITER,
+                )
 
     def appender(self, name: TableName, app_id: str) -> "Appender":
         """A writer that adds chunks to the table exactly once; makes the table if need be."""

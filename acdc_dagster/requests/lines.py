@@ -1,18 +1,17 @@
 """Lines of text files, some at a time: what CSV and NDJSON tables are read from."""
 
 import glob
-import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, cast
 
 import polars as pl
 from polars.exceptions import ComputeError
 
+from acdc_dagster.requests.packed import open_unpacked
+
 LINES = 16_384
-_GZIP = b"\x1f\x8b"
 _BOM = "\ufeff"
 
 
@@ -105,7 +104,7 @@ def _scanned(place: str, storage_options: dict[str, str], *, is_pattern: bool) -
 
 
 def _decoded(file: Path, skip: int) -> Iterator[Lines]:
-    with _unpacked(file) as stream:
+    with open_unpacked(file) as stream:
         rest = islice(stream, skip, None)
         while block := [
             line.removesuffix(b"\n").removesuffix(b"\r") for line in islice(rest, LINES)
@@ -128,10 +127,3 @@ def _without_mark(text: pl.Series) -> pl.Series:
     if not str(text[0] or "").startswith(_BOM):
         return text
     return pl.concat([text[:1].str.strip_prefix(_BOM), text[1:]])
-
-
-def _unpacked(file: Path) -> BinaryIO:
-    stream = file.open("rb")
-    packed = stream.read(len(_GZIP)) == _GZIP
-    stream.seek(0)
-    return cast("BinaryIO", gzip.GzipFile(fileobj=stream)) if packed else stream
