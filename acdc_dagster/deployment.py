@@ -45,10 +45,37 @@ class Engine(Declared):
 
 
 class Commit(Declared):
-    """When a worker commits a chunk of results: at whichever limit comes first."""
+    """When a worker commits a chunk of results: at whichever limit comes first.
 
-    rows: int = Field(default=256, ge=1)
+    A crash costs at most what was not committed yet.
+    """
+
+    rows: int = Field(default=4096, ge=1)
+    mib: float = Field(default=16.0, gt=0, description="Text of the answers.")
     seconds: float = Field(default=20.0, gt=0)
+
+
+class Limits(Declared):
+    """How long a worker waits, and how often it tries, before it gives up."""
+
+    start_seconds: float = Field(
+        default=1800.0, gt=0, description="For the engine to start; large models load for long."
+    )
+    stall_seconds: float = Field(
+        default=300.0, gt=0, description="Without a step of the engine; then it counts as hung."
+    )
+    request_seconds: float | None = Field(
+        default=None, gt=0, description="For one request, from when the engine got it."
+    )
+    engine_restarts: int = Field(
+        default=16, ge=0, description="In one run of a worker, before it fails."
+    )
+    storage_seconds: float = Field(
+        default=300.0, ge=0, description="A commit is tried again while the storage refuses."
+    )
+    grace_seconds: float = Field(
+        default=20.0, ge=0, description="For running requests to end, once told to stop."
+    )
 
 
 class LocalBackend(Declared):
@@ -57,6 +84,7 @@ class LocalBackend(Declared):
     replicas: int = Field(default=1, ge=1)
     engine: Engine = Engine()
     commit: Commit = Commit()
+    limits: Limits = Limits()
     env: dict[str, str] = Field(
         default_factory=dict, description="Environment variables of the workers; no secrets."
     )

@@ -50,6 +50,7 @@ SCHEMAS: dict[TableName, pl.Schema] = {
         ("token_ids", pl.Binary),  # prompt_tokens little-endian numbers, of 2 or 4 bytes each
         ("prompt_tokens", pl.Int32),
         ("lcp", pl.Int32),  # tokens shared with the request before it
+        ("max_tokens", pl.Int32),  # most tokens of the answer
         ("sampling", pl.String),  # JSON of what the engine needs beside the tokens
     ),
     "request_map": _schema(
@@ -82,6 +83,11 @@ SCHEMAS: dict[TableName, pl.Schema] = {
         ("prompt_tokens", pl.Int32),
         ("cached_tokens", pl.Int32),
         ("completion_tokens", pl.Int32),
+        ("reasoning", pl.String),
+        ("reasoning_tokens", pl.Int32),
+        ("choices", pl.String),  # JSON of the answers after the first
+        ("logprobs", pl.String),  # JSON, as the OpenAI API gives them
+        ("embedding", pl.List(pl.Float32)),
         ("started_at", pl.Datetime("us", "UTC")),
         ("finished_at", pl.Datetime("us", "UTC")),
         ("shard", pl.Int32),

@@ -18,6 +18,7 @@ from uuid import uuid4
 import polars as pl
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
+from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from polars.exceptions import PolarsError
@@ -58,12 +59,22 @@ class Tables:
         return f"{self.root.rstrip('/')}/{self.job}/{name}"
 
     def scan(self, name: TableName, partition: str | None = None) -> pl.LazyFrame:
-        """The rows of one partition, or of all; no rows if the table is not there yet."""
+        """The rows of one partition, or of all; no rows if the table is not there yet.
+
+        A column that the table was made without is null.
+        """
         with _storage(f"read {self.uri(name)}"):
             table = self._open(name)
             if table is None:
                 return pl.LazyFrame(schema=SCHEMAS[name])
             rows = pl.scan_delta(table)
+            there = rows.collect_schema()
+            later = [
+                pl.lit(None, dtype).alias(column)
+                for column, dtype in SCHEMAS[name].items()
+                if column not in there
+            ]
+            rows = rows.with_columns(later)
         return rows if partition is None else rows.filter(pl.col("partition_key") == partition)
 
     def read(
@@ -168,7 +179,7 @@ class Tables:
         """
         table = self._open(name)
         if table is not None:
-            return table
+            return self._with_columns(name, table, schema)
         try:
             return DeltaTable.create(
                 self.uri(name),
@@ -180,6 +191,19 @@ class Tables:
             )
         except CommitFailedError:  # somebody else has made it meanwhile
             return DeltaTable(self.uri(name), storage_options=self.storage_options)
+
+    def _with_columns(self, name: TableName, table: DeltaTable, schema: pl.Schema) -> DeltaTable:
+        """The table, with the columns that an earlier version of this package made it without."""
+        there = {field.name for field in table.schema().fields}
+        later = [column for column in schema if column not in there]
+        if not later:
+            return table
+        made = DeltaSchema.from_arrow(pl.DataFrame(schema=schema).to_arrow().schema)
+        try:
+            table.alter.add_columns([field for field in made.fields if field.name in later])
+        except CommitFailedError:  # somebody else has added them meanwhile
+            table = DeltaTable(self.uri(name), storage_options=self.storage_options)
+        return table
 
 
 class Appender:

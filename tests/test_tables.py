@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from acdc_dagster.errors import ShardTakenError
 from acdc_dagster.schemas import SCHEMAS, row_schema
@@ -201,3 +201,15 @@ def test_a_reader_that_stops_ends_the_maker_of_frames(tmp_path: Path) -> None:
         tables.replace("request_map", "a", frames())
     assert len(made) < 1000
     assert not [thread for thread in threading.enumerate() if thread.name == "frames"]
+
+
+def test_a_table_of_an_earlier_version_gets_its_new_columns(tables: Tables) -> None:
+    """A column that came later reads as null, before and after the next write adds it."""
+    columns = row_schema("request_map").names()
+    old = pl.DataFrame({"partition_key": ["a"], "custom_id": ["x"], "request_hash": ["h"]})
+    write_deltalake(tables.uri("request_map"), old, partition_by="partition_key")
+    assert tables.read("request_map", "a", columns).row(0) == ("x", "h", None, None)
+    new = pl.DataFrame({"custom_id": ["y"], "request_hash": ["g"], "line": [1], "input_rows": [2]})
+    tables.replace("request_map", "b", new)
+    assert tables.read("request_map", "a", columns).row(0) == ("x", "h", None, None)
+    assert tables.read("request_map", "b", columns).row(0) == ("y", "g", 1, 2)

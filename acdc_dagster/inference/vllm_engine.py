@@ -11,8 +11,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from acdc_dagster.errors import BackendError
-from acdc_dagster.inference.engine import Answer, RequestRefused
+from acdc_dagster.inference.engine import Answer, EngineState, Request, RequestRefused
 from acdc_dagster.planning.plan import EngineSettings
+from acdc_dagster.prefix.sequences import token_list
 
 
 class VllmEngine:
@@ -59,13 +60,23 @@ class VllmEngine:
         """See `Engine.unfinished`."""
         return self._engine.get_num_unfinished_requests()
 
-    def add(self, request_hash: str, token_ids: list[int], sampling: str) -> None:
+    @property
+    def state(self) -> EngineState:
+        """See `Engine.state`."""
+        return EngineState()
+
+    def abort(self, request_hashes: list[str]) -> None:
+        """See `Engine.abort`."""
+        self._engine.abort_request(request_hashes)
+
+    def add(self, request: Request) -> None:
         """See `Engine.add`."""
         from vllm.exceptions import VLLMValidationError
 
         try:
-            parameters = self._parameters(json.loads(sampling))
-            self._engine.add_request(request_hash, {"prompt_token_ids": token_ids}, parameters)
+            parameters = self._parameters(json.loads(request.sampling))
+            ids = token_list(request.token_ids, request.prompt_tokens)
+            self._engine.add_request(request.request_hash, {"prompt_token_ids": ids}, parameters)
         except (VLLMValidationError, ValueError, TypeError) as error:
             raise RequestRefused(str(error)) from error
 

@@ -13,12 +13,12 @@ from typing import Any
 from uuid import uuid4
 
 import polars as pl
+from msgspec import structs
 
 from acdc_dagster.errors import IncompleteError
-from acdc_dagster.inference.engine import Answer, Engine, RequestRefused
+from acdc_dagster.inference.engine import Answer, Engine, Request, RequestRefused
 from acdc_dagster.inference.events import Event, Throttle
 from acdc_dagster.planning.plan import EngineSettings, Plan, Shard
-from acdc_dagster.prefix.sequences import token_list
 from acdc_dagster.tables import Appender, Tables
 
 # Requests given to the engine for each that it can run at once: a little over one, so that a free
@@ -131,30 +131,27 @@ def work(
     return replace(now, kind="finished")
 
 
-def _requests(
-    tables: Tables, partition: str, left: pl.DataFrame
-) -> Iterator[tuple[str, list[int], str]]:
-    """Hash, token ids and sampling of the requests that are left, read a range at a time."""
+def _requests(tables: Tables, partition: str, left: pl.DataFrame) -> Iterator[Request]:
+    """The requests that are left, read a range at a time."""
     for some in left.iter_slices(_READ):
         low, high = some["position"][0], some["position"][-1]
         wanted = (
             tables.scan("sorted_requests", partition)
             .filter(pl.col("position").is_between(low, high))
             .select("position", "request_hash", "token_ids", "prompt_tokens", "sampling")
+            .with_columns(max_tokens=0, next_lcp=0)
             .join(some.lazy(), on=["position", "request_hash"], how="semi")
             .sort("position")
         )
         rows = tables.collect(wanted.drop("position"))
-        for request_hash, token_ids, prompt_tokens, sampling in rows.iter_rows():
-            yield request_hash, token_list(token_ids, prompt_tokens), sampling
+        for row in rows.iter_rows():
+            yield Request(*row)
 
 
 class _Feed:
     """Keeps the engine's queue a little fuller than it can run, in the given order."""
 
-    def __init__(
-        self, engine: Engine, requests: Iterator[tuple[str, list[int], str]], max_num_seqs: int
-    ) -> None:
+    def __init__(self, engine: Engine, requests: Iterator[Request], max_num_seqs: int) -> None:
         self._engine = engine
         self._requests = requests
         self._window = _WINDOW * max_num_seqs
@@ -168,11 +165,10 @@ class _Feed:
     def step(self) -> list[Answer]:
         """Fill the window, let the engine do a step."""
         while self._next is not None and self._engine.unfinished < self._window:
-            request_hash, token_ids, sampling = self._next
             try:
-                self._engine.add(request_hash, token_ids, sampling)
+                self._engine.add(self._next)
             except RequestRefused as error:
-                self._refused.append((request_hash, str(error)))
+                self._refused.append((self._next.request_hash, str(error)))
             self._next = next(self._requests, None)
         return self._engine.step() if self._engine.unfinished else []
 
@@ -197,13 +193,13 @@ class _Chunks:
             "engine": engine,
             "run_id": order.run_id,
         }
-        self._limit = plan.commit_rows
-        self._throttle = Throttle(plan.commit_seconds)
+        self._limit = plan.commit.rows
+        self._throttle = Throttle(plan.commit.seconds)
         self._rows: list[dict[str, Any]] = []
         self.rows = 0
 
     def add(self, answers: list[Answer], refused: list[tuple[str, str]]) -> None:
-        self._rows.extend({**vars(answer), **_failure(answer)} for answer in answers)
+        self._rows.extend({**structs.asdict(answer), **_failure(answer)} for answer in answers)
         now = datetime.now(UTC)
         self._rows.extend(
             {

@@ -4,6 +4,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from acdc_dagster.deployment import Commit, Limits
+
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -56,8 +58,8 @@ class Plan(_Frozen):
         model: Name of the model as the job declares it.
         engine: Settings of each replica's engine.
         shards: One a replica (data parallel); empty if there is nothing to run.
-        commit_rows: A worker commits a chunk of results after so many,
-        commit_seconds: or after so long.
+        commit: When a worker commits a chunk of results.
+        limits: How long a worker waits, and how often it tries.
         why: The reasons, in words.
     """
 
@@ -66,6 +68,6 @@ class Plan(_Frozen):
     model_revision: str
     engine: EngineSettings
     shards: list[Shard]
-    commit_rows: int
-    commit_seconds: float
+    commit: Commit
+    limits: Limits
     why: list[str]

@@ -117,8 +117,8 @@ def _plan(
             Shard(number=number, start=start, stop=stop)
             for number, (start, stop) in enumerate(ranges)
         ],
-        commit_rows=settings.commit.rows,
-        commit_seconds=settings.commit.seconds,
+        commit=settings.commit,
+        limits=settings.limits,
         why=[
             f"{len(ranges)} replica(s) and the engine settings as the environment gives them for "
             f"the {job.declared.backend} backend; nothing was measured yet to choose others.",

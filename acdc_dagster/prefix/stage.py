@@ -145,9 +145,17 @@ class _Order:
                     "token_ids": frame.tokens.as_binary(),
                     "prompt_tokens": frame.tokens.lengths,
                     "lcp": frame.lcp,
+                    "max_tokens": _max_tokens(frame.sampling),
                     "sampling": frame.sampling,
                 }
             )
+
+
+def _max_tokens(sampling: list[str]) -> pl.Series:
+    """What `identity.Settings.sampling` puts first; most rows have the same."""
+    distinct = dict.fromkeys(sampling)
+    asked = {text: json.loads(text)["max_tokens"] for text in distinct}
+    return pl.Series([asked[text] for text in sampling], dtype=pl.Int32)
 
 
 def sampling_defaults(model: Model) -> dict[str, Any]:
