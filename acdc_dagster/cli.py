@@ -90,22 +90,39 @@ def run(job: str, partition: str | None) -> None:
 @click.option("--shard", required=True, type=int, help="Number of the shard in the plan.")
 @click.option("--run-id", default="", help="Recorded with each result.")
 @click.option("--stop-with-parent", is_flag=True, help="Stop when standard input is closed.")
+@click.option(
+    "--metrics-port", type=click.IntRange(0, 65535), help="Serve Prometheus metrics on this port."
+)
 def worker(
-    root: str, job: str, partition: str, shard: int, run_id: str, *, stop_with_parent: bool
+    root: str,
+    job: str,
+    partition: str,
+    shard: int,
+    run_id: str,
+    metrics_port: int | None,
+    *,
+    stop_with_parent: bool,
 ) -> None:
     """Answer what is left of one shard of a planned partition.
 
     Tells its progress as lines of JSON on standard output; ACDC_STORAGE_OPTIONS holds a JSON object
-    of options for the tables' storage. Exit code 0 if the shard is complete, 3 if it was told to
-    stop, 1 if it failed; what was answered is committed in any case.
+    of options for the tables' storage. SIGTERM lets running requests end within the plan's grace
+    period; a second one ends at once. Exit code 0 if the shard is complete, 3 if it was told to
+    stop, 1 if it failed; what was answered is committed in these cases. 4: ended at once.
     """
     from acdc_dagster.inference.process import run_worker
     from acdc_dagster.inference.worker import WorkOrder
     from acdc_dagster.tables import Tables
 
     storage_options = json.loads(os.environ.get("ACDC_STORAGE_OPTIONS", "{}"))
+    show = None
+    if metrics_port is not None:
+        from acdc_dagster.inference.prometheus import serve_metrics
+
+        show = serve_metrics(metrics_port, job, partition)
     order = WorkOrder(partition, shard, run_id)
-    sys.exit(run_worker(order, Tables(root, job, storage_options), stop_with_parent))
+    tables = Tables(root, job, storage_options)
+    sys.exit(run_worker(order, tables, stop_with_parent=stop_with_parent, show=show))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ TableName = Literal[
     "inference",
     "outputs",
     "dead_letter",
+    "history",
 ]
 
 _Type = pl.DataType | type[pl.DataType]
@@ -125,6 +126,29 @@ SCHEMAS: dict[TableName, pl.Schema] = {
         ("input_rows", pl.Int64),
         ("line", pl.Int64),
         ("request_hash", pl.String),
+    ),
+    "history": _schema(
+        ("run_id", pl.String),
+        ("shard", pl.Int32),
+        ("model", pl.String),
+        ("model_revision", pl.String),
+        ("engine", pl.String),
+        ("device", pl.String),
+        ("replicas", pl.Int32),
+        ("settings", pl.String),  # JSON of planning.plan.EngineSettings
+        ("requests", pl.Int64),
+        ("failed", pl.Int64),
+        ("prompt_tokens", pl.Int64),
+        ("cached_tokens", pl.Int64),
+        ("completion_tokens", pl.Int64),
+        ("seconds", pl.Float64),  # the engine was up
+        ("batch_fill", pl.Float64),
+        ("kv_usage", pl.Float64),  # the most
+        ("preemptions", pl.Int64),
+        ("drafts", pl.Int64),
+        ("accepted", pl.List(pl.Int64)),
+        ("restarts", pl.Int32),
+        ("finished_at", pl.Datetime("us", "UTC")),
     ),
 }
 

@@ -7,24 +7,19 @@ One folder of tables a job, each partitioned by the job's Dagster partition:
 - reading is a polars scan of one partition, empty with the right columns if nothing is there yet.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
-from urllib.parse import unquote
 from uuid import uuid4
 
 import polars as pl
-import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
 from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.fs import DeltaStorageHandler
 from polars.exceptions import PolarsError
 from pyarrow import ArrowException
-from pyarrow.fs import PyFileSystem
 
+from acdc_dagster.datafiles import DataFile, files_of, in_order
 from acdc_dagster.errors import AcdcError, ShardTakenError
 from acdc_dagster.schemas import PARTITION_BY, SCHEMAS, TableName
 from acdc_dagster.stream import FrameStream
@@ -100,24 +95,25 @@ class Tables:
             TableError: A file of the table is gone or broken.
         """
         with _storage(f"read {self.uri(name)}"):
-            table = self._open(name)
-            if table is None:
-                return
-            added = pl.DataFrame(table.get_add_actions(flatten=True))
-            paths = added.filter(pl.col("partition.partition_key") == partition)["path"].sort()
-            handler: Any = DeltaStorageHandler(self.uri(name), self.storage_options)
-            storage = PyFileSystem(handler)
-            local = Path(self.uri(name)) if "://" not in self.uri(name) else None
-            for path in paths:
-                source: Any = (
-                    storage.open_input_file(unquote(path))
-                    if local is None
-                    else local / unquote(path)
-                )
-                file: Any = pq.ParquetFile(source)
-                with file:
-                    for batch in file.iter_batches(batch_size=rows, use_threads=False):
+            for file in self._files(name, partition):
+                with file.open() as parquet:
+                    for batch in parquet.iter_batches(batch_size=rows, use_threads=False):
                         yield pl.DataFrame(batch)
+
+    def in_order(
+        self,
+        name: TableName,
+        partition: str,
+        columns: list[str],
+        wanted: Callable[[int, int], bool],
+    ) -> Iterator[pl.DataFrame]:
+        """Rows of one partition sorted by the first of `columns`; see `datafiles.in_order`.
+
+        Raises:
+            TableError: A file of the table is gone or broken.
+        """
+        with _storage(f"read {self.uri(name)}"):
+            yield from in_order(self._files(name, partition), columns[0], columns, wanted)
 
     def count(self, name: TableName, partition: str | None = None) -> int:
         """Rows of one partition, or of all."""
@@ -164,6 +160,12 @@ class Tables:
         with _storage(f"write {self.uri(name)}"):
             table = self._made(name, SCHEMAS[name])
             return Appender(table, app_id, SCHEMAS[name])
+
+    def _files(self, name: TableName, partition: str) -> list[DataFile]:
+        table = self._open(name)
+        if table is None:
+            return []
+        return files_of(table, self.uri(name), self.storage_options, partition)
 
     def _open(self, name: TableName) -> DeltaTable | None:
         try:
@@ -221,6 +223,34 @@ class Appender:
         self._token = uuid4().hex
         self._last = self._committed()
 
+    def claim(self) -> None:
+        """Be the only writer from now on: the next append of any earlier one is refused.
+
+        It is the newest writer that goes on, since nobody can tell whether an earlier one is dead
+        or only cut off. A claim takes a number as a chunk does.
+
+        Raises:
+            TableError: The storage refused.
+        """
+        with _storage(f"write {self._table.table_uri}"):
+            while True:
+                number = self.next_chunk
+                try:
+                    self._table.create_write_transaction(
+                        [],
+                        mode="append",
+                        schema=self._table.schema(),
+                        partition_by=self._table.metadata().partition_columns,
+                        commit_properties=self._properties(number),
+                    )
+                    break
+                except CommitFailedError:  # two claims at once: the one that tries again wins
+                    self._table.update_incremental()
+                    if self._committed() == self._last:
+                        raise
+                    self._last = self._committed()
+        self._last = number
+
     @property
     def next_chunk(self) -> int:
         """Number of the chunk that `append` writes next, from 0."""
@@ -247,11 +277,7 @@ class Appender:
                     pl.DataFrame(rows, schema=self._schema),
                     mode="append",
                     writer_properties=_WRITER,
-                    commit_properties=CommitProperties(
-                        app_transactions=[Transaction(self._app_id, number)],
-                        custom_metadata={"acdc_chunk": self._mark(number)},
-                        max_commit_retries=50,
-                    ),
+                    commit_properties=self._properties(number),
                 )
             except CommitFailedError as error:
                 self._table.update_incremental()
@@ -264,6 +290,13 @@ class Appender:
         version = self._table.transaction_version(self._app_id)
         return -1 if version is None else version
 
+    def _properties(self, number: int) -> CommitProperties:
+        return CommitProperties(
+            app_transactions=[Transaction(self._app_id, number)],
+            custom_metadata={"acdc_chunk": self._mark(number)},
+            max_commit_retries=50,
+        )
+
     def _mark(self, number: int) -> str:
         return f"{self._token}/{number}"
 
@@ -274,7 +307,7 @@ class Appender:
 
     def _taken(self) -> ShardTakenError:
         return ShardTakenError(
-            f"Another worker is committing to the same shard ({self._app_id}).",
+            f"Another worker has taken over this shard ({self._app_id}).",
             "Let the other run finish, or cancel it; then run this partition again. "
             "Nothing was written twice.",
         )

@@ -238,7 +238,7 @@ def test_a_worker_whose_parent_dies_commits_and_stops(
 ) -> None:
     """When standard input closes, finished answers are committed and the exit code says so."""
     deployment = settings(deployment, commit={"rows": 10_000, "seconds": 3600})
-    job = request_job(declare, many(80))
+    job = request_job(declare, many(400))
     job_tables = tables(job)
     prepare(job, deployment, job_tables)
     with worker(deployment, job_tables) as process:
@@ -249,7 +249,7 @@ def test_a_worker_whose_parent_dies_commits_and_stops(
                 break
         process.stdin.close()
         assert process.wait(60) == 3
-    assert 0 < job_tables.count("inference", PARTITION) < 80
+    assert 0 < job_tables.count("inference", PARTITION) < 400
 
 
 def test_an_engine_that_does_not_start_says_why(

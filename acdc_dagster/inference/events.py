@@ -1,29 +1,49 @@
 """What a worker tells whoever started it: one JSON object a line on its standard output.
 
-Everything else, the engine's log included, goes to standard error.
+One schema for all backends: a child process' pipe and a pod's log carry the same lines. Everything
+else, the engine's log included, goes to standard error.
 """
 
-import json
 import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, cast
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
 
 Kind = Literal["loading", "running", "progress", "finished", "failed"]
 
 
-@dataclass(frozen=True)
-class Event:
-    """One line.
+class Event(Struct, frozen=True, forbid_unknown_fields=True):
+    """One line. Counts are of this run of the worker where nothing else is said.
 
     Attributes:
         kind: loading (the engine starts), running (it is up), progress, finished or failed.
         done: Requests of the shard answered in this or an earlier run.
         total: Requests of the shard.
-        computed: Requests answered in this run and committed or about to be.
-        seconds: Since the engine was up.
+        computed: Requests answered, and committed or about to be.
+        failed: Of those, without an answer.
+        prompt_tokens: Of the answered requests,
+        cached_tokens: those of them that the prefix cache held,
+        completion_tokens: and those of their answers.
+        generated_tokens: Tokens made, of requests without an answer yet too.
+        seconds: Since the engine was first up.
+        requests_per_second: In the last half minute; so the next two:
+        prompt_tokens_per_second: computed, not cached;
+        generated_tokens_per_second: of all requests.
+        seconds_left: At that rate; 0 if unknown.
+        running: Requests in the engine's batch,
+        waiting: and those that it has beside them.
+        batch_fill: Mean of running / max_num_seqs since the engine was up, 0 to 1.
+        kv_usage: Share of the KV memory in use, 0 to 1.
+        preemptions: Requests put back for want of KV memory.
+        drafts: Times that tokens were speculated,
+        accepted: and accepted tokens by position in the draft.
+        restarts: Times that the engine died or hung and was started again.
+        trouble: What goes wrong while it is tried again: a storage that refuses, an engine that
+            died.
         problem: For failed: what is wrong,
         remedy: and what to do.
     """
@@ -33,31 +53,48 @@ class Event:
     done: int = 0
     total: int = 0
     computed: int = 0
+    failed: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
+    generated_tokens: int = 0
     seconds: float = 0.0
+    requests_per_second: float = 0.0
+    prompt_tokens_per_second: float = 0.0
+    generated_tokens_per_second: float = 0.0
+    seconds_left: float = 0.0
+    running: int = 0
+    waiting: int = 0
+    batch_fill: float = 0.0
+    kv_usage: float = 0.0
+    preemptions: int = 0
+    drafts: int = 0
+    accepted: list[int] = []
+    restarts: int = 0
+    trouble: str = ""
     problem: str = ""
     remedy: str = ""
 
     def line(self) -> str:
         """The event as a line of JSON."""
-        return json.dumps(asdict(self))
+        return msgspec.json.encode(self).decode()
 
     @staticmethod
     def parse(line: str) -> "Event | None":
         """The event that a line holds; None if it holds none."""
         try:
-            content: Any = json.loads(line)
-            return Event(**cast("dict[str, Any]", content))
-        except (ValueError, TypeError):
+            return _decoder.decode(line)
+        except msgspec.MsgspecError:
             return None
+
+
+_decoder = msgspec.json.Decoder(Event)
 
 
 def events_on_stdout() -> Callable[[Event], None]:
     """Keep standard output for events: whatever else writes to it is sent to standard error.
 
-    Done on the level of file descriptors, since engines write from native code and subprocesses.
+    Done on the level of file descriptors, since native code writes too.
     """
     sys.stdout.flush()
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")

@@ -7,68 +7,74 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
+from msgspec.structs import replace
+
 from acdc_dagster.errors import AcdcError
+from acdc_dagster.inference.engines.process import Stopped
 from acdc_dagster.inference.events import Event, events_on_stdout
-from acdc_dagster.inference.vllm_engine import VllmEngine
-from acdc_dagster.inference.worker import Interrupted, WorkOrder, work
+from acdc_dagster.inference.worker import WorkOrder, work
 from acdc_dagster.planning.stage import read_plan
 from acdc_dagster.tables import Tables
 
-COMPLETE, FAILED, STOPPED = 0, 1, 3
+COMPLETE, FAILED, DRAINED, ENDED_AT_ONCE = 0, 1, 3, 4
 
 
-def run_worker(order: WorkOrder, tables: Tables, stop_with_parent: bool) -> int:
+def run_worker(
+    order: WorkOrder,
+    tables: Tables,
+    *,
+    stop_with_parent: bool,
+    show: Callable[[Event], None] | None = None,
+) -> int:
     """Work on a shard until it is complete or something ends it.
 
-    SIGTERM, SIGINT and, if asked, the parent's death end the work after a last commit.
+    SIGTERM, SIGINT and, if asked, the parent's death end the work: requests that run have the
+    plan's grace period, and all answers are committed. A second signal ends it at once, which is as
+    safe as a crash.
+
+    Args:
+        order: The shard.
+        tables: The job's tables.
+        stop_with_parent: Whether to stop when standard input ends.
+        show: Gets each event, beside standard output.
 
     Returns:
         The exit code: 0 complete, 1 failed, 3 told to stop.
     """
-    ending = _Ending(events_on_stdout())
+    tell = events_on_stdout()
+    stop = threading.Event()
+    last = Event("loading", order.shard)
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            os._exit(ENDED_AT_ONCE)  # the engine dies with this process
+        stop.set()
+
+    def on_event(event: Event) -> None:
+        nonlocal last
+        last = event
+        tell(event)
+        if show is not None:
+            show(event)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, ending.on_signal)
+        signal.signal(number, on_signal)
     if stop_with_parent:
-        threading.Thread(target=ending.with_parent, daemon=True).start()
+        threading.Thread(target=_stop_with_input, args=(stop,), daemon=True).start()
     try:
         plan = read_plan(tables, order.partition)
-        ending.tell(work(order, plan, tables, VllmEngine, ending.tell, ending.stop))
-    except Interrupted:
-        return STOPPED
+        on_event(work(order, plan, tables, on_event, stop))
+    except Stopped:
+        return DRAINED
     except AcdcError as error:
         sys.stderr.write(f"{error}\n")
-        ending.tell(Event("failed", order.shard, problem=error.problem, remedy=error.remedy))
+        on_event(replace(last, kind="failed", problem=error.problem, remedy=error.remedy))
         return FAILED
     return COMPLETE
 
 
-class _Ending:
-    """Ends the work between two steps of the engine, or at once while there is nothing to commit.
-
-    A model can take minutes to load, and whoever cancels does not want to wait for it.
-    """
-
-    def __init__(self, tell: Callable[[Event], None]) -> None:
-        self.stop = threading.Event()
-        self._tell = tell
-        self._answering = False
-
-    def tell(self, event: Event) -> None:
-        """Pass an event on."""
-        self._answering = event.kind in ("running", "progress")
-        self._tell(event)
-
-    def on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        """Take a signal to stop."""
-        self._end()
-
-    def with_parent(self) -> None:
-        """Wait for the end of standard input, a pipe that the parent never writes to."""
-        while os.read(0, 1024):
-            pass
-        self._end()
-
-    def _end(self) -> None:
-        self.stop.set()
-        if not self._answering:
-            os._exit(STOPPED)
+def _stop_with_input(stop: threading.Event) -> None:
+    """Wait for the end of standard input, a pipe that the parent never writes to."""
+    while os.read(0, 1024):
+        pass
+    stop.set()

@@ -1,31 +1,29 @@
-"""The worker: answers one shard, commits in chunks, and can be killed at any moment.
+"""The worker: answers one shard, commits in chunks, and can be killed at any moment."""
 
-What is left to do is always `sorted_requests` minus `inference`, so that a first run, a run after a
-crash and the run of the next night are the same code.
-"""
-
-import threading
+import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from threading import Event as Flag
 from uuid import uuid4
 
-import polars as pl
-from msgspec import structs
-
-from acdc_dagster.errors import IncompleteError
-from acdc_dagster.inference.engine import Answer, Engine, Request, RequestRefused
+from acdc_dagster.errors import BackendError, IncompleteError
+from acdc_dagster.inference.ahead import read_ahead
+from acdc_dagster.inference.dispatch import Dispatch
+from acdc_dagster.inference.engines.process import VLLM, EngineDied, EngineProcess, Stopped
+from acdc_dagster.inference.engines.protocol import Answer
 from acdc_dagster.inference.events import Event, Throttle
-from acdc_dagster.planning.plan import EngineSettings, Plan, Shard
-from acdc_dagster.tables import Appender, Tables
+from acdc_dagster.inference.history import history_row
+from acdc_dagster.inference.left import Left, left_of, requests_of
+from acdc_dagster.inference.meter import Meter
+from acdc_dagster.inference.results import Results
+from acdc_dagster.planning.plan import Plan, Shard
+from acdc_dagster.tables import Tables
 
-# Requests given to the engine for each that it can run at once: a little over one, so that a free
-# place never waits for the worker.
-_WINDOW = 2
-# Requests read from storage at a time.
-_READ = 2048
+_TELL_SECONDS = 2.0
+_WAIT = 0.5  # seconds between looks at signals and limits while the engine says nothing
+_STARTS = 3  # in a row that may fail once an engine was up; the first one must succeed
 
 
 @dataclass(frozen=True)
@@ -41,32 +39,13 @@ class WorkOrder:
     run_id: str
 
 
-class Interrupted(Exception):
-    """The worker was told to stop; what was answered is committed."""
-
-
-def pending(tables: Tables, partition: str, shard: Shard) -> pl.DataFrame:
-    """Position and hash of the shard's requests that have no final result yet, in prefix order.
-
-    A result counts wherever it was computed: a hash covers all that shapes the answer, and a
-    request whose answers are meant to differ has a hash of its own.
-    """
-    wanted = (
-        tables.scan("sorted_requests", partition)
-        .filter(pl.col("position").is_between(shard.start, shard.stop, closed="left"))
-        .select("position", "request_hash")
-    )
-    done = tables.scan("inference").select("request_hash")
-    return tables.collect(wanted.join(done, on="request_hash", how="anti").sort("position"))
-
-
 def work(
     order: WorkOrder,
     plan: Plan,
     tables: Tables,
-    start_engine: Callable[[EngineSettings], Engine],
     tell: Callable[[Event], None],
-    stop: threading.Event,
+    stop: Flag,
+    adapter: str = VLLM,
 ) -> Event:
     """Answer what is left of a shard.
 
@@ -74,18 +53,20 @@ def work(
         order: The shard.
         plan: The partition's plan.
         tables: The job's tables.
-        start_engine: Called once, and only if something is left.
         tell: Gets events: loading, running, progress every two seconds.
-        stop: Set from outside to end early, after a last commit.
+        stop: Set from outside to end early: requests that run may end within the plan's grace
+            period, and all answers are committed.
+        adapter: `module:class` of the engine.
 
     Returns:
         The finished event.
 
     Raises:
-        Interrupted: `stop` was set.
+        Stopped: `stop` was set.
+        BackendError: The engine does not start, or dies too often.
         IncompleteError: There is no such shard in the plan.
-        ShardTakenError: Another worker is committing to this shard.
-        TableError: The storage refused; what was committed before stays.
+        ShardTakenError: Another worker has taken the shard over.
+        TableError: The storage refused for too long; what was committed before stays.
     """
     if not 0 <= order.shard < len(plan.shards):
         raise IncompleteError(
@@ -93,139 +74,202 @@ def work(
             f"Materialise {tables.job}/inference for this partition again.",
         )
     shard = plan.shards[order.shard]
-    left = pending(tables, order.partition, shard)
-    now = Event("running", shard.number, done=shard.requests - left.height, total=shard.requests)
-    if left.is_empty():
-        return replace(now, kind="finished")
-    app_id = f"acdc/{tables.job}/{order.partition}/shard-{shard.number}-of-{len(plan.shards)}"
-    appender = tables.appender("inference", app_id)
-    tell(replace(now, kind="loading"))
-    engine = start_engine(plan.engine)
-    try:
-        tell(now)
-        feed = _Feed(engine, _requests(tables, order.partition, left), plan.engine.max_num_seqs)
-        chunks = _Chunks(appender, order, shard, engine.name, plan)
-        began, throttle = time.monotonic(), Throttle(2.0)
-        try:
-            while feed.more() and not stop.is_set():
-                answers = feed.step()
-                chunks.add(answers, feed.refused())
-                now = replace(
-                    now,
-                    done=shard.requests - left.height + chunks.rows,
-                    computed=chunks.rows,
-                    prompt_tokens=now.prompt_tokens + sum(a.prompt_tokens for a in answers),
-                    cached_tokens=now.cached_tokens + sum(a.cached_tokens for a in answers),
-                    completion_tokens=now.completion_tokens
-                    + sum(a.completion_tokens for a in answers),
-                    seconds=time.monotonic() - began,
-                )
-                if throttle.ready():
-                    tell(replace(now, kind="progress"))
-        finally:  # an engine that dies takes no answer with it
-            chunks.commit()
-    finally:
-        engine.close()
-    if feed.more():
-        raise Interrupted
-    return replace(now, kind="finished")
+    left = left_of(tables, order.partition, shard)
+    meter = Meter(shard, left.requests, plan.engine.max_num_seqs)
+    if left.requests:
+        shift = _Shift(order, plan, tables, meter, tell, stop, adapter)
+        shift.run(shard, left)
+        history = tables.appender("history", f"{order.run_id}/{shard.number}/{shift.worker}")
+        ran = (shift.engine, shift.device)
+        history.append([history_row(order.partition, order.run_id, plan, meter, *ran)])
+    return meter.event("finished")
 
 
-def _requests(tables: Tables, partition: str, left: pl.DataFrame) -> Iterator[Request]:
-    """The requests that are left, read a range at a time."""
-    for some in left.iter_slices(_READ):
-        low, high = some["position"][0], some["position"][-1]
-        wanted = (
-            tables.scan("sorted_requests", partition)
-            .filter(pl.col("position").is_between(low, high))
-            .select("position", "request_hash", "token_ids", "prompt_tokens", "sampling")
-            .with_columns(max_tokens=0, next_lcp=0)
-            .join(some.lazy(), on=["position", "request_hash"], how="semi")
-            .sort("position")
-        )
-        rows = tables.collect(wanted.drop("position"))
-        for row in rows.iter_rows():
-            yield Request(*row)
-
-
-class _Feed:
-    """Keeps the engine's queue a little fuller than it can run, in the given order."""
-
-    def __init__(self, engine: Engine, requests: Iterator[Request], max_num_seqs: int) -> None:
-        self._engine = engine
-        self._requests = requests
-        self._window = _WINDOW * max_num_seqs
-        self._refused: list[tuple[str, str]] = []
-        self._next = next(requests, None)
-
-    def more(self) -> bool:
-        """Whether anything is not answered yet."""
-        return self._next is not None or self._engine.unfinished > 0
-
-    def step(self) -> list[Answer]:
-        """Fill the window, let the engine do a step."""
-        while self._next is not None and self._engine.unfinished < self._window:
-            try:
-                self._engine.add(self._next)
-            except RequestRefused as error:
-                self._refused.append((self._next.request_hash, str(error)))
-            self._next = next(self._requests, None)
-        return self._engine.step() if self._engine.unfinished else []
-
-    def refused(self) -> list[tuple[str, str]]:
-        """Hash and reason of the requests refused since the last call."""
-        refused, self._refused = self._refused, []
-        return refused
-
-
-class _Chunks:
-    """Collects results and commits them when a chunk is full or its time is up."""
+class _Shift:
+    """One run of a worker, from its first engine to its last commit."""
 
     def __init__(
-        self, appender: Appender, order: WorkOrder, shard: Shard, engine: str, plan: Plan
+        self,
+        order: WorkOrder,
+        plan: Plan,
+        tables: Tables,
+        meter: Meter,
+        tell: Callable[[Event], None],
+        stop: Flag,
+        adapter: str,
     ) -> None:
-        self._appender = appender
-        self._stamp: dict[str, Any] = {
-            "partition_key": order.partition,
-            "attempt": 1,
-            "shard": shard.number,
-            "worker": uuid4().hex[:12],
-            "engine": engine,
-            "run_id": order.run_id,
-        }
-        self._limit = plan.commit.rows
-        self._throttle = Throttle(plan.commit.seconds)
-        self._rows: list[dict[str, Any]] = []
-        self.rows = 0
+        self._order = order
+        self._plan = plan
+        self._tables = tables
+        self._meter = meter
+        self._tell = tell
+        self._stop = stop
+        self._adapter = adapter
+        self._trouble = ""
+        self._stop_at: float | None = None
+        self.worker = uuid4().hex[:12]
+        self.engine = self.device = ""
 
-    def add(self, answers: list[Answer], refused: list[tuple[str, str]]) -> None:
-        self._rows.extend({**structs.asdict(answer), **_failure(answer)} for answer in answers)
-        now = datetime.now(UTC)
-        self._rows.extend(
-            {
-                "request_hash": request_hash,
-                "error_class": "permanent",
-                "error_message": reason,
-                "started_at": now,
-                "finished_at": now,
-            }
-            for request_hash, reason in refused
+    def run(self, shard: Shard, left: Left) -> None:
+        """Answer all that is left. Raises as `work` does."""
+        order, plan = self._order, self._plan
+        size = plan.engine.max_num_seqs
+        shards = len(plan.shards)
+        appender = self._tables.appender(
+            "inference",
+            f"acdc/{self._tables.job}/{order.partition}/shard-{shard.number}-of-{shards}",
         )
-        self.rows += len(answers) + len(refused)
-        if len(self._rows) >= self._limit or (self._rows and self._throttle.ready()):
-            self.commit()
+        appender.claim()
+        requests = read_ahead(requests_of(self._tables, order.partition, left, size), 4 * size)
+        engine = None
+        try:
+            engine = self._started()
+            self._tell(self._meter.event("running"))
+            stamp = {
+                "partition_key": order.partition,
+                "attempt": 1,
+                "shard": shard.number,
+                "worker": self.worker,
+                "engine": engine.name,
+                "run_id": order.run_id,
+            }
+            results = Results(appender, stamp, plan.commit, plan.limits.storage_seconds)
+            try:
+                dispatch = Dispatch(requests, size, plan.limits.request_seconds)
+                engine = self._answer_all(dispatch, engine, results)
+            finally:  # whatever ends the work, no answer is lost with it
+                if self._stop.is_set():
+                    results.give_up()
+                results.close()
+        finally:
+            requests.close()
+            if engine is not None:
+                engine.close()
+        if dispatch.more:
+            raise Stopped
 
-    def commit(self) -> None:
-        if not self._rows:
-            return
-        stamp = {**self._stamp, "chunk": self._appender.next_chunk}
-        self._appender.append([{**row, **stamp} for row in self._rows])
-        self._rows = []
+    def _answer_all(
+        self, dispatch: Dispatch, engine: EngineProcess, results: Results
+    ) -> EngineProcess:
+        """Answer until nothing is left or it is time to stop; the engine that runs then."""
+        throttle = Throttle(_TELL_SECONDS)
+        while dispatch.more and not self._has_to_end(dispatch, engine):
+            try:
+                answers = self._step(dispatch, engine, results)
+            except EngineDied as death:
+                answers = self._after(death, dispatch)
+                results.add(answers)
+                self._meter.answered(answers)
+                if not dispatch.more or self._stop.is_set():
+                    break
+                engine = self._started(death)
+                continue
+            results.add(answers)
+            self._meter.answered(answers)
+            if answers:
+                self._trouble = ""
+            if throttle.ready():
+                self._tell(self._meter.event("progress", results.trouble or self._trouble))
+        return engine
+
+    def _step(self, dispatch: Dispatch, engine: EngineProcess, results: Results) -> list[Answer]:
+        """Keep the engine full, and hear what it has done."""
+        if not self._stop.is_set() and not results.behind:
+            taken = dispatch.take()
+            if taken:
+                engine.add(taken)
+        stepped = engine.receive(_WAIT, busy=dispatch.given > 0)
+        answers: list[Answer] = []
+        if stepped is not None:
+            self._meter.stepped(stepped.state)
+            answers = [a for a in stepped.answers if dispatch.answered(a.request_hash)]
+        overdue = dispatch.overdue()
+        if overdue:
+            engine.abort(overdue)
+            seconds = self._plan.limits.request_seconds
+            reason = f"no answer within the {seconds} s that limits.request_seconds allows"
+            answers += [_unanswered(name, "transient", reason) for name in overdue]
+        return answers
+
+    def _has_to_end(self, dispatch: Dispatch, engine: EngineProcess) -> bool:
+        """Whether to stop now; requests that run have a grace period first."""
+        if not self._stop.is_set():
+            return False
+        if self._stop_at is None:
+            self._stop_at = time.monotonic() + self._plan.limits.grace_seconds
+            engine.abort(dispatch.waiting())
+        return dispatch.given == 0 or time.monotonic() >= self._stop_at
+
+    def _after(self, death: EngineDied, dispatch: Dispatch) -> list[Answer]:
+        """What follows from a death for the requests that the engine had.
+
+        Raises:
+            BackendError: It was one too many.
+        """
+        self._meter.engine_died()
+        culprit = dispatch.died()
+        sys.stderr.write(f"{death.reason} It is started again.\n")
+        if self._meter.restarts > self._plan.limits.engine_restarts:
+            raise _died_too_often(death, self._meter.restarts)
+        if culprit is None:
+            return []
+        reason = f"the engine dies of this request: {death.reason}"
+        return [_unanswered(culprit, "permanent", reason)]
+
+    def _started(self, death: EngineDied | None = None) -> EngineProcess:
+        """An engine that is up; after a death, another one.
+
+        Raises:
+            BackendError: It does not start.
+            Stopped: It was time to stop before it was up.
+        """
+        self._trouble = death.reason if death is not None else ""
+        self._tell(self._meter.event("loading", self._trouble))
+        limits = self._plan.limits
+        for tries in range(1, _STARTS + 1):
+            try:
+                engine = EngineProcess(
+                    self._plan.engine,
+                    self._adapter,
+                    start_seconds=limits.start_seconds,
+                    stall_seconds=limits.stall_seconds,
+                    stop=self._stop,
+                )
+            except EngineDied as failed:
+                if death is None or tries == _STARTS:
+                    raise _does_not_start(failed) from failed
+            except BackendError:
+                if death is None or tries == _STARTS:
+                    raise
+            else:
+                break
+            self._stop.wait(2.0**tries)  # memory of the dead one may not be free yet
+        else:
+            raise AssertionError("the last try succeeds or raises")
+        self.engine, self.device = engine.name, engine.device
+        self._meter.engine_is_up()
+        return engine
 
 
-def _failure(answer: Answer) -> dict[str, str | None]:
-    """An answer that neither ended nor was cut is none, whatever text came with it."""
-    if answer.finish_reason in ("stop", "length"):
-        return {"error_class": None, "error_message": None}
-    reason = f"the engine gave the request up: finish_reason {answer.finish_reason}"
-    return {"error_class": "permanent", "error_message": reason}
+def _unanswered(request_hash: str, error_class: str, reason: str) -> Answer:
+    now = datetime.now(UTC)
+    return Answer(request_hash, now, now, error_class=error_class, error_message=reason)
+
+
+def _does_not_start(death: EngineDied) -> BackendError:
+    lines = "\n".join(f"    {line}" for line in death.tail)
+    return BackendError(
+        f"{death.reason} Its last lines:\n{lines}",
+        "Check the model's folder and the engine settings in the environment's YAML (memory, "
+        "context length, dtype). Signal 9 is often the system out of memory.",
+    )
+
+
+def _died_too_often(death: EngineDied, times: int) -> BackendError:
+    lines = "\n".join(f"    {line}" for line in death.tail)
+    return BackendError(
+        f"The engine died {times} times. {death.reason} Its last lines:\n{lines}",
+        "Run the partition again: only what is missing is computed. If it goes on, lower "
+        "max_num_seqs or kv_cache_gib (signal 9 is often the system out of memory), or raise "
+        "limits.engine_restarts.",
+    )

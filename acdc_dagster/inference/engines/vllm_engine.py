@@ -8,10 +8,13 @@ import json
 import logging
 import os
 from datetime import UTC, datetime, timedelta
+from itertools import zip_longest
 from typing import Any
 
+from msgspec import structs
+
 from acdc_dagster.errors import BackendError
-from acdc_dagster.inference.engine import Answer, EngineState, Request, RequestRefused
+from acdc_dagster.inference.engines.protocol import Answer, EngineState, Request, RequestRefused
 from acdc_dagster.planning.plan import EngineSettings
 from acdc_dagster.prefix.sequences import token_list
 
@@ -42,7 +45,10 @@ class VllmEngine:
         # Its rates, a line every ten seconds, would fill the run's log; the worker tells them.
         logging.getLogger("vllm.v1.metrics.loggers").setLevel(logging.WARNING)
         try:
-            self._engine: Any = LLMEngine.from_engine_args(EngineArgs(**_arguments(settings)))
+            self._watch = _Watch()
+            self._engine: Any = LLMEngine.from_engine_args(
+                EngineArgs(**_arguments(settings)), stat_loggers=[self._watch.over]
+            )
         except Exception as error:
             raise BackendError(
                 f"vLLM {vllm.__version__} does not start with {settings.model_path}: {error}",
@@ -56,6 +62,13 @@ class VllmEngine:
         return f"vllm {self._vllm.__version__}"
 
     @property
+    def device(self) -> str:
+        """See `Engine.device`."""
+        from vllm.platforms import current_platform
+
+        return current_platform.get_device_name() or current_platform.device_type
+
+    @property
     def unfinished(self) -> int:
         """See `Engine.unfinished`."""
         return self._engine.get_num_unfinished_requests()
@@ -63,7 +76,7 @@ class VllmEngine:
     @property
     def state(self) -> EngineState:
         """See `Engine.state`."""
-        return EngineState()
+        return self._watch.state
 
     def abort(self, request_hashes: list[str]) -> None:
         """See `Engine.abort`."""
@@ -98,6 +111,54 @@ class VllmEngine:
         elif any_object:
             sampling["structured_outputs"] = StructuredOutputsParams(json_object=True)
         return self._vllm.SamplingParams(**sampling, output_kind=RequestOutputKind.FINAL_ONLY)
+
+
+class _Watch:
+    """Follows the engine's state; what vLLM calls a stat logger, told after each step."""
+
+    def __init__(self) -> None:
+        self.state = EngineState()
+
+    def over(self, _config: Any, _index: int = 0) -> "_Watch":
+        """Take the place of a logger of one engine."""
+        return self
+
+    def record(self, scheduler_stats: Any, iteration_stats: Any, *_: object, **__: object) -> None:
+        """Take note of a step."""
+        now, then = scheduler_stats, self.state
+        if iteration_stats is not None:
+            then = structs.replace(
+                then,
+                preemptions=then.preemptions + iteration_stats.num_preempted_reqs,
+                generated_tokens=then.generated_tokens + iteration_stats.num_generation_tokens,
+            )
+        if now is not None:
+            drafted = now.spec_decoding_stats
+            if drafted is not None:
+                places = zip_longest(
+                    then.accepted, drafted.num_accepted_tokens_per_pos, fillvalue=0
+                )
+                then = structs.replace(
+                    then,
+                    drafts=then.drafts + drafted.num_drafts,
+                    accepted=[sum(place) for place in places],
+                )
+            then = structs.replace(
+                then,
+                running=now.num_running_reqs,
+                waiting=now.num_waiting_reqs,
+                kv_usage=now.kv_cache_usage,
+            )
+        self.state = then
+
+    def log(self) -> None:
+        """Say nothing: the worker tells."""
+
+    def log_engine_initialized(self) -> None:
+        """Say nothing."""
+
+    def record_sleep_state(self, *_: object) -> None:
+        """An engine here does not sleep."""
 
 
 def _arguments(settings: EngineSettings) -> dict[str, Any]:

@@ -70,6 +70,7 @@ class EngineState(Struct, frozen=True):
         running: Requests in the batch of the last step.
         waiting: Requests taken and not in a batch yet.
         kv_usage: Share of the KV memory in use, 0 to 1.
+        generated_tokens: Tokens made, of requests without an answer yet too.
         preemptions: Requests that were put back for want of KV memory.
         drafts: Times that tokens were speculated.
         accepted: Accepted speculative tokens by their position in the draft.
@@ -78,6 +79,7 @@ class EngineState(Struct, frozen=True):
     running: int = 0
     waiting: int = 0
     kv_usage: float = 0.0
+    generated_tokens: int = 0
     preemptions: int = 0
     drafts: int = 0
     accepted: list[int] = []
@@ -89,6 +91,11 @@ class Engine(Protocol):
     @property
     def name(self) -> str:
         """Engine and version, as results record it."""
+        ...
+
+    @property
+    def device(self) -> str:
+        """What it runs on, by the name that its maker gives it; `cpu` without a GPU."""
         ...
 
     @property

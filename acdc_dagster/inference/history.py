@@ -1,0 +1,46 @@
+"""What one run of a worker measured, as a row of `history`: what later plans learn from."""
+
+from datetime import UTC, datetime
+
+from acdc_dagster.inference.meter import Meter
+from acdc_dagster.planning.plan import Plan
+
+
+def history_row(
+    partition: str, run_id: str, plan: Plan, meter: Meter, engine: str, device: str
+) -> dict[str, object]:
+    """The row.
+
+    Args:
+        partition: The partition key.
+        run_id: Of whoever ordered the work.
+        plan: What the worker ran.
+        meter: What it counted.
+        engine: Name and version of the engine.
+        device: What the engine ran on.
+    """
+    told = meter.event("finished")
+    return {
+        "partition_key": partition,
+        "run_id": run_id,
+        "shard": told.shard,
+        "model": plan.model,
+        "model_revision": plan.model_revision,
+        "engine": engine,
+        "device": device,
+        "replicas": len(plan.shards),
+        "settings": plan.engine.model_dump_json(),
+        "requests": told.computed,
+        "failed": told.failed,
+        "prompt_tokens": told.prompt_tokens,
+        "cached_tokens": told.cached_tokens,
+        "completion_tokens": told.completion_tokens,
+        "seconds": told.seconds,
+        "batch_fill": told.batch_fill,
+        "kv_usage": meter.most_kv_usage,
+        "preemptions": told.preemptions,
+        "drafts": told.drafts,
+        "accepted": told.accepted,
+        "restarts": told.restarts,
+        "finished_at": datetime.now(UTC),
+    }

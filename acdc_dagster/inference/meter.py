@@ -1,0 +1,126 @@
+"""The live numbers of a worker, counted from its answers and its engine's state."""
+
+import time
+from collections import deque
+from collections.abc import Sequence
+
+from msgspec import structs
+
+from acdc_dagster.inference.engines.protocol import Answer, EngineState
+from acdc_dagster.inference.events import Event, Kind
+from acdc_dagster.planning.plan import Shard
+
+_RECENT = 30.0  # seconds over which rates are taken
+
+
+class Meter:
+    """Counts, and makes events of the counts.
+
+    Args:
+        shard: The shard.
+        left: Requests of it without a result when the worker started.
+        max_num_seqs: Requests that the engine runs at once.
+    """
+
+    def __init__(self, shard: Shard, left: int, max_num_seqs: int) -> None:
+        self._event = Event(
+            "running", shard.number, done=shard.requests - left, total=shard.requests
+        )
+        self._size = max_num_seqs
+        self._up: float | None = None
+        self._state, self._past = EngineState(), EngineState()
+        self._filled = self._stepping = 0.0
+        self._last_step: float | None = None
+        self._recent: deque[tuple[float, Event]] = deque()
+        self.restarts = 0
+        self.most_kv_usage = 0.0
+
+    def engine_is_up(self) -> None:
+        """Note that an engine started, the first or another one."""
+        now = time.monotonic()
+        self._up = self._up or now
+        self._last_step = now
+
+    def engine_died(self) -> None:
+        """Note that the engine is gone; what it counted stays counted."""
+        self.restarts += 1
+        self._past = self._counts()
+        self._state = EngineState()
+        self._last_step = None
+
+    def answered(self, answers: Sequence[Answer]) -> None:
+        """Count answers."""
+        event = self._event
+        self._event = structs.replace(
+            event,
+            done=event.done + len(answers),
+            computed=event.computed + len(answers),
+            failed=event.failed + sum(a.error_class is not None for a in answers),
+            prompt_tokens=event.prompt_tokens + sum(a.prompt_tokens or 0 for a in answers),
+            cached_tokens=event.cached_tokens + sum(a.cached_tokens or 0 for a in answers),
+            completion_tokens=event.completion_tokens
+            + sum(a.completion_tokens or 0 for a in answers),
+        )
+
+    def stepped(self, state: EngineState) -> None:
+        """Take note of the engine's state."""
+        now = time.monotonic()
+        if self._last_step is not None:
+            self._filled += (now - self._last_step) * min(state.running / self._size, 1.0)
+            self._stepping += now - self._last_step
+        self._state, self._last_step = state, now
+        self.most_kv_usage = max(self.most_kv_usage, state.kv_usage)
+
+    def event(self, kind: Kind, trouble: str = "") -> Event:
+        """The numbers as they are now."""
+        now = time.monotonic()
+        counts = self._counts()
+        event = structs.replace(
+            self._event,
+            kind=kind,
+            trouble=trouble,
+            generated_tokens=counts.generated_tokens,
+            seconds=now - self._up if self._up is not None else 0.0,
+            running=counts.running,
+            waiting=counts.waiting,
+            batch_fill=self._filled / self._stepping if self._stepping else 0.0,
+            kv_usage=counts.kv_usage,
+            preemptions=counts.preemptions,
+            drafts=counts.drafts,
+            accepted=counts.accepted,
+            restarts=self.restarts,
+        )
+        self._recent.append((now, event))
+        while len(self._recent) > 2 and now - self._recent[0][0] > _RECENT:
+            self._recent.popleft()
+        since, earlier = self._recent[0]
+        if now == since:
+            return event
+        rate = (event.computed - earlier.computed) / (now - since)
+        return structs.replace(
+            event,
+            requests_per_second=rate,
+            prompt_tokens_per_second=(_uncached(event) - _uncached(earlier)) / (now - since),
+            generated_tokens_per_second=(event.generated_tokens - earlier.generated_tokens)
+            / (now - since),
+            seconds_left=(event.total - event.done) / rate if rate else 0.0,
+        )
+
+    def _counts(self) -> EngineState:
+        """The state, with the counts of the engines that died."""
+        now, past = self._state, self._past
+        places = max(len(now.accepted), len(past.accepted))
+        return structs.replace(
+            now,
+            generated_tokens=now.generated_tokens + past.generated_tokens,
+            preemptions=now.preemptions + past.preemptions,
+            drafts=now.drafts + past.drafts,
+            accepted=[
+                sum(state.accepted[at] for state in (now, past) if at < len(state.accepted))
+                for at in range(places)
+            ],
+        )
+
+
+def _uncached(event: Event) -> int:
+    return event.prompt_tokens - event.cached_tokens
