@@ -46,8 +46,9 @@ class VllmEngine:
         logging.getLogger("vllm.v1.metrics.loggers").setLevel(logging.WARNING)
         try:
             self._watch = _Watch()
+            loggers: Any = [self._watch.over]
             self._engine: Any = LLMEngine.from_engine_args(
-                EngineArgs(**_arguments(settings)), stat_loggers=[self._watch.over]
+                EngineArgs(**_arguments(settings)), stat_loggers=loggers
             )
         except Exception as error:
             raise BackendError(
