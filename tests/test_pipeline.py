@@ -2,9 +2,11 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ from acdc_dagster.backends.local import run_local
 from acdc_dagster.backends.progress import Progress
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import BackendError, IncompleteError
+from acdc_dagster.inference.events import Event
 from acdc_dagster.job import Job
 from acdc_dagster.planning.stage import profile, read_plan
 from acdc_dagster.prefix.stage import sort_requests
@@ -231,6 +234,66 @@ def test_a_killed_worker_loses_no_committed_chunk(
     assert sorted(job_tables.read("outputs", PARTITION)["custom_id"]) == sorted(
         f"r{n}" for n in range(60)
     )
+
+
+# Times that something is killed; 50 take a quarter of an hour.
+KILLS = int(os.environ.get("ACDC_KILLS", "2"))
+
+
+def engine_of(worker_pid: int) -> int | None:
+    """The process of a worker's engine, once it is there."""
+    children = Path(f"/proc/{worker_pid}/task/{worker_pid}/children").read_text().split()
+    return int(children[0]) if children else None
+
+
+def test_random_kills_of_worker_and_engine_leave_one_result_each(
+    deployment: Deployment, declare: Declare, tables: TablesOf
+) -> None:
+    """At whatever moment: no hole, no duplicate, little done twice, and no engine without worker.
+
+    The tokens made over all lives are at most 1.1 of those of the answers, and what was at risk:
+    for each kill what ran, for each kill of a worker the chunk that was not committed.
+    """
+    count, tokens, rows, at_once = 60 + 20 * KILLS, 8, 8, 32
+    deployment = settings(deployment, commit={"rows": rows, "seconds": 5})
+    job = request_job(declare, many(count))
+    job_tables = tables(job)
+    prepare(job, deployment, job_tables)
+    chosen = random.Random(7)
+    generated, kills, worker_kills = 0, 0, 0
+    while True:
+        last = Event("loading", 0)
+        with worker(deployment, job_tables) as process:
+            assert process.stdout is not None
+            end = threading.Timer(0, lambda: None)
+
+            def kill(victim: subprocess.Popen[str] = process) -> None:
+                nonlocal kills, worker_kills
+                engine = engine_of(victim.pid)
+                of_worker = engine is None or chosen.random() < 0.5
+                kills, worker_kills = kills + 1, worker_kills + of_worker
+                os.kill(victim.pid if of_worker else engine, signal.SIGKILL)
+
+            for line in process.stdout:
+                last = Event.parse(line) or last
+                if last.kind in ("running", "progress") and kills < KILLS and not end.is_alive():
+                    end = threading.Timer(chosen.uniform(0.0, 6.0), kill)
+                    end.start()
+            end.cancel()
+            engine = engine_of(process.pid) if process.poll() is None else None
+            assert engine is None
+            code = process.wait(60)
+        generated += last.generated_tokens
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL, last
+    assert kills > 0
+    results = job_tables.read("inference", PARTITION)
+    wanted = job_tables.read("sorted_requests", PARTITION)["request_hash"]
+    assert sorted(results["request_hash"]) == sorted(wanted)
+    assert results["error_class"].null_count() == count
+    at_risk = tokens * (kills * at_once + worker_kills * 2 * (rows + at_once))
+    assert generated <= 1.1 * results["completion_tokens"].sum() + at_risk
 
 
 def test_a_worker_whose_parent_dies_commits_and_stops(

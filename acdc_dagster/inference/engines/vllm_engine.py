@@ -43,7 +43,10 @@ class VllmEngine:
             ) from error
         self._vllm: Any = vllm
         # Its rates, a line every ten seconds, would fill the run's log; the worker tells them.
-        logging.getLogger("vllm.v1.metrics.loggers").setLevel(logging.WARNING)
+        # A level would not last: vLLM sets its loggers up once more when the engine starts.
+        logging.getLogger("vllm.v1.metrics.loggers").addFilter(
+            lambda record: record.levelno >= logging.WARNING
+        )
         try:
             self._watch = _Watch()
             loggers: Any = [self._watch.over]
