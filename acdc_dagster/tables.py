@@ -31,8 +31,16 @@ class TableError(AcdcError):
 
 # Small enough that a worker finds its shard by the statistics and reads little else.
 _ROW_GROUP = 8192
-# Rows of one job share prefixes, so neighbours compress well; snappy, the default, misses that.
-_WRITER = WriterProperties(compression="ZSTD", compression_level=1, max_row_group_size=_ROW_GROUP)
+# Bytes of a row group that is read as a whole, uncompressed and about.
+_ROW_GROUP_BYTES = 32 * 2**20
+
+
+def _writer(rows: int = _ROW_GROUP) -> WriterProperties:
+    """How Parquet is written.
+
+    Rows of one job share prefixes, so neighbours compress well; snappy, the default, misses that.
+    """
+    return WriterProperties(compression="ZSTD", compression_level=1, max_row_group_size=rows)
 
 
 @dataclass(frozen=True)
@@ -127,6 +135,7 @@ class Tables:
         *,
         schema: pl.Schema | None = None,
         stage: str | None = None,
+        row_bytes: float = 0.0,
     ) -> None:
         """Replace one partition (of one stage, for `rejected`) in a single commit.
 
@@ -137,12 +146,15 @@ class Tables:
                 while they are written; if making one raises, nothing is committed.
             schema: For a table whose columns depend on the job; new columns are added to it.
             stage: For `rejected`: the stage whose rows are replaced.
+            row_bytes: About how large a row is, so that row groups are small enough to be read one
+                by one; needed only where rows can be larger than some kB.
         """
         target = schema or SCHEMAS[name]
         keys = {"partition_key": partition} | ({"stage": stage} if stage is not None else {})
         frames = [rows] if isinstance(rows, pl.DataFrame) else rows
         stream = FrameStream(frames, keys, target)
         predicate = " AND ".join(f"{key} = {_quoted(value)}" for key, value in keys.items())
+        group = min(max(int(_ROW_GROUP_BYTES / max(row_bytes, 1.0)), 1), _ROW_GROUP)
         with _storage(f"write {self.uri(name)}"):
             table = self._made(name, target)
             with stream.reading() as reader:
@@ -152,7 +164,7 @@ class Tables:
                     mode="overwrite",
                     predicate=predicate,
                     schema_mode="merge" if schema is not None else None,
-                    writer_properties=_WRITER,
+                    writer_properties=_writer(group),
                 )
 
     def appender(self, name: TableName, app_id: str) -> "Appender":
@@ -276,7 +288,7 @@ class Appender:
                     self._table,
                     pl.DataFrame(rows, schema=self._schema),
                     mode="append",
-                    writer_properties=_WRITER,
+                    writer_properties=_writer(),
                     commit_properties=self._properties(number),
                 )
             except CommitFailedError as error:

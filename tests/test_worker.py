@@ -5,6 +5,9 @@ The engines are simulated; tests/test_pipeline.py has the real one.
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +24,7 @@ from acdc_dagster.inference.engines.process import Stopped
 from acdc_dagster.inference.events import Event
 from acdc_dagster.inference.worker import WorkOrder, work
 from acdc_dagster.planning.plan import EngineSettings, Plan, Shard
+from acdc_dagster.schemas import row_schema
 from acdc_dagster.tables import Appender, TableError, Tables
 
 PARTITION = "p"
@@ -279,4 +283,31 @@ def test_a_storage_that_refuses_for_good_fails_the_worker(tables: Tables) -> Non
     log.unlink()
     log.with_name("gone").rename(log)
     run(tables, plan)
+    assert len(results(tables)) == 40
+
+
+@pytest.mark.parametrize("moment", ["before", "between"])
+def test_a_crash_around_a_commit_costs_that_chunk_only(
+    tables: Tables, tmp_path: Path, moment: str
+) -> None:
+    """Killed when results are computed and not committed, or written and not committed yet."""
+    fill(tables, 40)
+    plan = plan_of(40, rows=40)
+    file = tmp_path / "plan.json"
+    file.write_text(plan.model_dump_json())
+    crashed = [sys.executable, str(REPOSITORY / "tests" / "crashing_worker.py")]
+    for _ in range(20):
+        ended = subprocess.run([*crashed, tables.root, str(file), moment], check=False)
+        assert ended.returncode == -signal.SIGKILL
+        written = list(Path(tables.uri("inference")).rglob("*.parquet"))
+        committed = tables.count("inference", PARTITION)
+        if committed == 0 and bool(written) == (moment == "between"):
+            break
+        tables.replace("inference", PARTITION, pl.DataFrame(schema=row_schema("inference")))
+        for path in Path(tables.uri("inference")).rglob("*.parquet"):
+            path.unlink()
+    else:
+        pytest.fail("no crash came between the data file and the commit")
+    finished = run(tables, plan)
+    assert finished.computed == 40
     assert len(results(tables)) == 40

@@ -181,7 +181,7 @@ class _Shift:
         stepped = engine.receive(_WAIT, busy=dispatch.given > 0)
         answers: list[Answer] = []
         if stepped is not None:
-            self._meter.stepped(stepped.state)
+            self._meter.stepped(stepped)
             answers = [a for a in stepped.answers if dispatch.answered(a.request_hash)]
         overdue = dispatch.overdue()
         if overdue:

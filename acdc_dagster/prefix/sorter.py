@@ -68,6 +68,7 @@ class Sorter:
         self._start_run()
         self.refused: list[Rejection] = []
         self.requests = 0
+        self.tokens = 0  # of all prompts, also of those that repeat one
         self.distinct = 0
         self.spilled_bytes = 0
 
@@ -101,6 +102,7 @@ class Sorter:
         hashes = self._hashes(found, sampling, ids)
         self._run.add(found, hashes, sampling)
         self.requests += len(kept)
+        self.tokens += int(lengths[fits].sum())
         mapped = _mapped(raw[kept], hashes)
         if self._run.bytes_held > self._memory:
             self._spill()

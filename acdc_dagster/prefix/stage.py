@@ -14,6 +14,7 @@ from acdc_dagster.deployment import Model
 from acdc_dagster.prefix.order import hit_rate, sharing
 from acdc_dagster.prefix.runs import Sorted
 from acdc_dagster.prefix.segments import Growing
+from acdc_dagster.prefix.sequences import narrowest
 from acdc_dagster.prefix.sorter import Sorter, hex_of
 from acdc_dagster.prefix.text.chat import ChatTemplate
 from acdc_dagster.prefix.tokens.tokenizer import DisagreementError, ModelTokenizer
@@ -112,7 +113,8 @@ def sort_requests(
     refused = rejected_rows(sorter.refused)
     tables.replace("rejected", partition, refused, stage="sorted_requests")
     order = _Order()
-    tables.replace("sorted_requests", partition, order.rows(sorter.sorted()))
+    row_bytes = narrowest(tokenizer.ids)().itemsize * sorter.tokens / max(sorter.requests, 1)
+    tables.replace("sorted_requests", partition, order.rows(sorter.sorted()), row_bytes=row_bytes)
     lcp, lengths = order.lcp.values, order.lengths.values
     return SortedStats(
         requests=sorter.requests,

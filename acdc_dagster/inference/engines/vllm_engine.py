@@ -129,8 +129,9 @@ class _Watch:
 
     def record(self, scheduler_stats: Any, iteration_stats: Any, *_: object, **__: object) -> None:
         """Take note of a step."""
-        now, then = scheduler_stats, self.state
+        now, then, ended = scheduler_stats, self.state, 0
         if iteration_stats is not None:
+            ended = len(iteration_stats.finished_requests)
             then = structs.replace(
                 then,
                 preemptions=then.preemptions + iteration_stats.num_preempted_reqs,
@@ -149,7 +150,7 @@ class _Watch:
                 )
             then = structs.replace(
                 then,
-                running=now.num_running_reqs,
+                running=now.num_running_reqs + ended,  # told after those that ended were taken out
                 waiting=now.num_waiting_reqs,
                 kv_usage=now.kv_cache_usage,
             )
