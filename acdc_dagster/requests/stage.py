@@ -15,6 +15,7 @@ from acdc_dagster.requests.files.jsonl import RequestFiles, request_files
 from acdc_dagster.requests.intake import Intake, RepeatedIdsError
 from acdc_dagster.requests.prompts.cuts import Cutter
 from acdc_dagster.requests.rejected import rejected_rows
+from acdc_dagster.requests.source_chunks import changes, chunk_rows
 from acdc_dagster.requests.tables.table import TableSource
 from acdc_dagster.tables import Tables
 
@@ -45,7 +46,7 @@ def take_in(
     partition: str,
     cutter: Cutter | None = None,
 ) -> RawStats:
-    """Fill `raw_requests` and this stage's part of `rejected` for one partition.
+    """Fill `raw_requests`, this stage's part of `rejected`, and `source_chunks` for one partition.
 
     Nothing is committed before the source was read to its end.
 
@@ -63,7 +64,9 @@ def take_in(
         ModelError: A row is to be cut by tokens, and the tokenizer is not there.
         TableError: The storage refused; run the partition again.
     """
-    intake = Intake(source_of(job, deployment, partition, cutter), job.declared.model)
+    source = source_of(job, deployment, partition, cutter)
+    intake = Intake(source, job.declared.model)
+    before = tables.read("source_chunks", partition)
     too_many = False
     while True:
         try:
@@ -79,7 +82,9 @@ def take_in(
     codes = dict(Counter(sorted(rejected["code"])))
     if too_many:
         raise _too_many(job, tables.uri("rejected"), intake.input_rows, rejected, codes)
-    return RawStats(intake.input_rows, intake.requests, rejected.height, codes, intake.warnings)
+    tables.replace("source_chunks", partition, chunk_rows(source.chunks))
+    warnings = [*intake.warnings, *changes(before, source.chunks)]
+    return RawStats(intake.input_rows, intake.requests, rejected.height, codes, warnings)
 
 
 class _TooManyRejectedError(Exception):

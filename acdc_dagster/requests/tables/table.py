@@ -18,9 +18,11 @@ from acdc_dagster.requests.prompts.bodies import Bodies, prompt_of
 from acdc_dagster.requests.prompts.cuts import Cutter
 from acdc_dagster.requests.prompts.prompt import Fields
 from acdc_dagster.requests.rejected import Rejection
+from acdc_dagster.requests.source_chunks import SourceChunk
 from acdc_dagster.requests.tables.csv_table import CsvTable
 from acdc_dagster.requests.tables.membership import Membership
 from acdc_dagster.requests.tables.ndjson_table import NdjsonTable
+from acdc_dagster.requests.tables.row_chunks import RowChunks
 from acdc_dagster.requests.tables.row_ids import RowIds
 from acdc_dagster.requests.tables.slices import ScannedTable, Slice, Table, as_text, rows_as_json
 
@@ -53,6 +55,7 @@ class TableSource:
         cutter: Cutter | None = None,
     ) -> None:
         self._warnings: list[str] = []
+        self._chunks: list[SourceChunk] = []
         self._job = job
         self._place = place
         self._partition = partition
@@ -79,6 +82,11 @@ class TableSource:
         """See `Source.warnings`."""
         return self._warnings
 
+    @property
+    def chunks(self) -> list[SourceChunk]:
+        """See `Source.chunks`; of the columns that the job reads."""
+        return self._chunks
+
     def batches(self) -> Iterator[Batch]:
         """As `batch.Source` has it; about 16,384 rows or 64 MB of bodies at a time.
 
@@ -91,10 +99,14 @@ class TableSource:
         membership = self._membership()
         ids = RowIds(sorted(self._prompt.columns))
         first = 1
+        chunks = RowChunks(self._place, self._wanted)
         for part in self._slices(membership):
+            chunks.add(part)
             named = as_text(part.rows[self._id_column]) if self._id_column else ids.of(part.rows)
             yield from self._batches_of(part, first, named)
             first += part.height
+        chunks.close()
+        self._chunks = chunks.chunks
         if membership is not None:
             self._warnings += membership.warnings(self._place)
         self._warnings += self._bodies.warnings
@@ -132,12 +144,9 @@ class TableSource:
         return None if column is None else Membership(self._job, column, self._partition)
 
     def _slices(self, membership: Membership | None) -> Iterator[Slice]:
-        wanted = set(self._prompt.columns)
-        if self._id_column is not None:
-            wanted.add(self._id_column)
         self._check_unchanged()
         try:
-            yield from self._table.slices(sorted(wanted), membership)
+            yield from self._table.slices(self._wanted, membership)
         except _BROKEN as error:
             self._check_unchanged()
             raise SourceError(
@@ -145,6 +154,12 @@ class TableSource:
                 "Mend the table, then run the partition again; nothing was written.",
             ) from error
         self._check_unchanged()
+
+    @property
+    def _wanted(self) -> list[str]:
+        """The columns that are read."""
+        ids = set[str]() if self._id_column is None else {self._id_column}
+        return sorted(self._prompt.columns | ids)
 
     def _check_unchanged(self) -> None:
         if self._stamps() != self._stamped:
