@@ -127,6 +127,7 @@ class Tables:
         *,
         schema: pl.Schema | None = None,
         stage: str | None = None,
+        marks: Mapping[str, int] | None = None,
     ) -> None:
         """Replace one partition (of one stage, for `rejected`) in a single commit.
 
@@ -137,6 +138,7 @@ class Tables:
                 while they are written; if making one raises, nothing is committed.
             schema: For a table whose columns depend on the job; new columns are added to it.
             stage: For `rejected`: the stage whose rows are replaced.
+            marks: Numbers to keep with the commit, each until another comes by its name.
         """
         target = schema or SCHEMAS[name]
         keys = {"partition_key": partition} | ({"stage": stage} if stage is not None else {})
@@ -153,7 +155,16 @@ class Tables:
                     predicate=predicate,
                     schema_mode="merge" if schema is not None else None,
                     writer_properties=_WRITER,
+                    commit_properties=CommitProperties(
+                        app_transactions=[Transaction(*mark) for mark in (marks or {}).items()]
+                    ),
                 )
+
+    def mark(self, name: TableName, key: str) -> int | None:
+        """The number that a commit of the table left by that name; None if none did."""
+        with _storage(f"read {self.uri(name)}"):
+            table = self._open(name)
+            return None if table is None else table.transaction_version(key)
 
     def appender(self, name: TableName, app_id: str) -> "Appender":
         """A writer that adds chunks to the table exactly once; makes the table if need be."""

@@ -6,7 +6,7 @@ how the table's files are laid out, or on how many rows a scan gives at a time.
 """
 
 import hashlib
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -91,7 +91,7 @@ def _bytes_of(values: pl.Series) -> tuple[Any, Any]:
         texts = [text.decode() for text in rows_as_json(values.to_frame("value"))]
         values = pl.Series(texts, dtype=pl.String)
     lengths = values.str.len_bytes().fill_null(_NULL).to_numpy()
-    text: Any = values.drop_nulls().rechunk().to_arrow()
+    text = cast("Any", values.drop_nulls().rechunk().to_arrow())
     offsets = np.frombuffer(text.buffers()[1], dtype=np.int64)[text.offset :][: len(text) + 1]
     data = text.buffers()[2]
     if data is None or len(text) == 0:
