@@ -249,6 +249,17 @@ def test_files_that_vacuum_deleted_are_read_in_full(
     assert take().carried == 9
 
 
+def test_deletion_vectors_are_read_in_full(
+    take: Callable[..., RawStats], deployment: Deployment
+) -> None:
+    """A file that stays may hold fewer rows than before."""
+    vectors = {"delta.enableDeletionVectors": "true"}
+    write(deployment.root / "items", rows_of(["a", "b"]), configuration=vectors)
+    assert take().warnings == []
+    write(deployment.root / "items", rows_of(["c"]))
+    in_full(take(), "deletionVectors")
+
+
 def test_a_table_made_anew_is_read_in_full(
     take: Callable[..., RawStats], place: Path, deployment: Deployment
 ) -> None:

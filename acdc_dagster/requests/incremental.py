@@ -7,10 +7,10 @@ full read, `UnclearError` says why.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 
 import polars as pl
 
-from acdc_dagster import __version__
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.job import Job, version_of
 from acdc_dagster.requests.batch import Batch, Source
@@ -52,7 +52,7 @@ class Origin:
         table = source.delta if isinstance(source, TableSource) else None
         by_tokens = TOKENS in (job.prompt or "")
         digits = version_of(
-            __version__,
+            version("acdc-dagster"),
             job.prompt_version,
             declared.source.model_dump(),
             declared.partitions.model_dump(),
@@ -120,16 +120,16 @@ def refreshed(
     source: TableSource,
     tables: Tables,
     partition: str,
-    version: int,
+    base: int,
     may_be_rejected: Callable[[int, int], bool],
 ) -> Refreshed:
-    """The partition at the source's version, made from that at `version`.
+    """The partition at the source's version, made from that at `base`.
 
     Args:
         source: The job's table; a Delta table with an id column.
-        tables: Hold the partition as made from `version`.
+        tables: Hold the partition as made from `base`.
         partition: The partition key.
-        version: The table's version then.
+        base: The table's version then.
         may_be_rejected: Whether so many rows of so many may be rejected.
 
     Raises:
@@ -137,7 +137,7 @@ def refreshed(
         SourceError: A row cannot be read.
         TableError: The storage refused.
     """
-    changed = source.changes_since(version)
+    changed = source.changes_since(base)
     gone, come = (_ids(source, changed, files) for files in (changed.removed, changed.added))
     if gone.is_duplicated().any() or come.is_duplicated().any():
         raise UnclearError("an id stands in it more than once")

@@ -6,7 +6,7 @@ rows that it held before.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 import pyarrow as pa
@@ -88,7 +88,7 @@ class FileChanges:
 
 
 def _files(table: DeltaTable) -> dict[str, Any]:
-    dataset: Any = table.to_pyarrow_dataset(as_large_types=True)
+    dataset = cast("Any", table).to_pyarrow_dataset(as_large_types=True)
     return {fragment.path: fragment for fragment in dataset.get_fragments()}
 
 
@@ -97,5 +97,5 @@ def _only(files: dict[str, Any], wanted: set[str], table: DeltaTable) -> Any:
     if not wanted:
         return None
     some = [files[path] for path in sorted(wanted)]
-    schema: Any = pa.schema(table.schema().to_arrow(as_large_types=True))
+    schema = pa.schema(cast("Any", table.schema().to_arrow(as_large_types=True)))
     return FileSystemDataset(some, schema, some[0].format, some[0].filesystem)
