@@ -75,6 +75,7 @@ def sort_requests(
     block_size: int,
     memory: int | None = None,
     tell: Callable[[str], None] | None = None,
+    on_progress: Callable[[str], None] = lambda _text: None,
 ) -> SortedStats:
     """Fill `sorted_requests`, `request_map` and this stage's part of `rejected`.
 
@@ -85,6 +86,7 @@ def sort_requests(
         block_size: Tokens in a KV block, for the bound of the hit rate.
         memory: Bytes to sort in; what is more goes to temporary files (see `sorting_memory`).
         tell: Gets messages for whoever runs the stage.
+        on_progress: Gets a line on how many requests are read or sorted, very often.
 
     Raises:
         ModelError: The tokenizer or the chat template cannot be used.
@@ -105,13 +107,14 @@ def sort_requests(
         try:
             for raw in tables.batches("raw_requests", partition, _READ):
                 mapped.add(sorter.add(raw))
+                on_progress(f"{sorter.requests:,} requests tokenised")
             break
         except DisagreementError:
             mapped = Spool()
     tables.replace("request_map", partition, mapped.frames())
     refused = rejected_rows(sorter.refused)
     tables.replace("rejected", partition, refused, stage="sorted_requests")
-    order = _Order()
+    order = _Order(on_progress)
     tables.replace("sorted_requests", partition, order.rows(sorter.sorted()))
     lcp, lengths = order.lcp.values, order.lengths.values
     return SortedStats(
@@ -129,8 +132,9 @@ def sort_requests(
 class _Order:
     """Numbers the sorted requests and remembers what sharing is told from."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_progress: Callable[[str], None]) -> None:
         self.lcp, self.lengths = Growing(np.int64), Growing(np.int64)
+        self._on_progress = on_progress
 
     def rows(self, frames: Iterator[Sorted]) -> Iterator[pl.DataFrame]:
         """Rows of `sorted_requests`."""
@@ -138,6 +142,7 @@ class _Order:
             first = len(self.lcp)
             self.lcp.extend(frame.lcp)
             self.lengths.extend(frame.tokens.lengths)
+            self._on_progress(f"{len(self.lcp):,} distinct requests sorted")
             yield pl.DataFrame(
                 {
                     "position": np.arange(first, len(self.lcp), dtype=np.int64),

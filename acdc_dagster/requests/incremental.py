@@ -122,6 +122,7 @@ def refreshed(
     partition: str,
     base: int,
     may_be_rejected: Callable[[int, int], bool],
+    on_progress: Callable[[str], None],
 ) -> Refreshed:
     """The partition at the source's version, made from that at `base`.
 
@@ -131,6 +132,7 @@ def refreshed(
         partition: The partition key.
         base: The table's version then.
         may_be_rejected: Whether so many rows of so many may be rejected.
+        on_progress: Gets a line on how many rows are taken in, very often.
 
     Raises:
         UnclearError: A full read could give something else.
@@ -146,6 +148,7 @@ def refreshed(
     spool = Spool()
     for rows in tables.batches("raw_requests", partition, _READ):
         spool.add(prior.carried(rows))
+        on_progress(f"{prior.input_rows:,} rows carried over")
     rejected = tables.read("rejected", partition).filter(pl.col("stage") == "raw_requests")
     rejected = prior.carried_rejected(rejected.select(row_schema("rejected").names()))
     prior.check(gone)
@@ -154,6 +157,7 @@ def refreshed(
     try:
         for frame in intake.frames():
             spool.add(frame)
+            on_progress(f"{prior.input_rows + intake.input_rows:,} rows taken in")
     except RepeatedIdsError:
         raise UnclearError("an id stands in it more than once") from None
     rejected = pl.concat([rejected, rejected_rows(intake.rejections)]).sort("source", "line")

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import polars as pl
@@ -51,6 +51,7 @@ def take_in(
     tables: Tables,
     partition: str,
     cutter: Cutter | None = None,
+    on_progress: Callable[[str], None] = lambda _text: None,
 ) -> RawStats:
     """Fill `raw_requests`, this stage's part of `rejected`, and `source_chunks` for one partition.
 
@@ -63,6 +64,7 @@ def take_in(
         partition: The partition key.
         cutter: Cuts by tokens of the job's model; needed if the prompt has `truncate_tokens` or
             the job splits texts.
+        on_progress: Gets a line on how many rows are taken in, very often.
 
     Raises:
         SourceError: The source is missing, lacks a column or broke while it was read; or more of
@@ -75,7 +77,7 @@ def take_in(
     unclear: list[str] = []
     if job.declared.source.incremental:
         try:
-            found = _refreshed(job, source, tables, partition, origin)
+            found = _refreshed(job, source, tables, partition, origin, on_progress)
         except UnclearError as reason:
             unclear = [f"The source table was read in full, not only what changed: {reason}."]
         else:
@@ -86,7 +88,7 @@ def take_in(
     too_many = False
     while True:
         try:
-            rows = _allowed(job, intake)
+            rows = _allowed(job, intake, on_progress)
             tables.replace("raw_requests", partition, rows, marks=origin.marks(partition))
             break
         except RepeatedIdsError:
@@ -110,7 +112,12 @@ def _codes(rejected: pl.DataFrame) -> dict[str, int]:
 
 
 def _refreshed(
-    job: Job, source: Source, tables: Tables, partition: str, origin: Origin
+    job: Job,
+    source: Source,
+    tables: Tables,
+    partition: str,
+    origin: Origin,
+    on_progress: Callable[[str], None],
 ) -> Refreshed | None:
     """The partition with what changed in its table; None if it was never made.
 
@@ -132,6 +139,7 @@ def _refreshed(
         partition,
         last.version,
         lambda rejected, rows: may_be_rejected(rejected, rows, limit),
+        on_progress,
     )
 
 
@@ -154,8 +162,12 @@ class _TooManyRejectedError(Exception):
     """Nothing may be committed to `raw_requests`."""
 
 
-def _allowed(job: Job, intake: Intake) -> Iterator[pl.DataFrame]:
-    yield from intake.frames()
+def _allowed(
+    job: Job, intake: Intake, on_progress: Callable[[str], None]
+) -> Iterator[pl.DataFrame]:
+    for frame in intake.frames():
+        on_progress(f"{intake.input_rows:,} rows taken in")
+        yield frame
     limit = job.declared.max_rejected
     if not may_be_rejected(len(intake.rejections), intake.input_rows, limit):
         raise _TooManyRejectedError
