@@ -3,6 +3,8 @@
 import json
 import os
 import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -26,6 +28,27 @@ class _Group(click.Group):
 @click.version_option(__version__, prog_name="acdc")
 def main() -> None:
     """Offline LLM batch inference as Dagster assets."""
+
+
+@contextmanager
+def _progress_line() -> Generator[Callable[[str], None]]:
+    """Shows the newest text on a line of a terminal's standard error, and wipes it in the end."""
+    if not sys.stderr.isatty():
+        yield lambda _text: None
+        return
+    from acdc_dagster.inference.events import Throttle
+
+    throttle = Throttle(0.5)
+    wipe = "\r\x1b[2K"
+
+    def tell(text: str) -> None:
+        if throttle.ready():
+            click.echo(wipe + text, err=True, nl=False)
+
+    try:
+        yield tell
+    finally:
+        click.echo(wipe, err=True, nl=False)
 
 
 @main.command()
@@ -65,7 +88,8 @@ def check(
     """
     from acdc_dagster.prefix.examine.check import check_source
 
-    report = check_source(what, partition, tokenizer, block_size, kv_tokens)
+    with _progress_line() as on_progress:
+        report = check_source(what, partition, tokenizer, block_size, kv_tokens, on_progress)
     click.echo(report.as_json() if as_json else report.as_text())
     sys.exit(0 if report.can_run else 1)
 

@@ -206,6 +206,10 @@ class BatchJob(Declared):
             return self
         if self.source.requests is not None:
             raise ValueError("too_long.split: request files have no column to split; use reject")
+        if self.source.incremental:
+            raise ValueError(
+                "too_long.split: source.incremental cannot tell the chunks of a row; leave one out"
+            )
         if self.answer_schema is not None:
             raise ValueError(
                 "too_long.split needs free text for now, since the answers to a row's chunks are "

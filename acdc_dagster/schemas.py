@@ -7,6 +7,7 @@ import polars as pl
 TableName = Literal[
     "raw_requests",
     "rejected",
+    "source_chunks",
     "sorted_requests",
     "request_map",
     "profile",
@@ -44,6 +45,15 @@ SCHEMAS: dict[TableName, pl.Schema] = {
         ("byte_offset", pl.Int64),  # of the line in the file, unpacked; null for a table
         ("excerpt", pl.String),
         ("original", pl.Binary),
+    ),
+    "source_chunks": _schema(
+        ("source", pl.String),
+        ("first_line", pl.Int64),  # from 1: line of the file, row of the table
+        ("rows", pl.Int64),  # lines of the file, blank ones too; rows of the table
+        ("byte_offset", pl.Int64),  # in the unpacked file; null for a URI or a table
+        ("bytes", pl.Int64),
+        ("sha256", pl.String),  # 64 hexadecimal digits
+        ("columns", pl.String),  # of a table: those that were read
     ),
     "sorted_requests": _schema(
         ("position", pl.Int64),  # from 0, in prefix order

@@ -15,7 +15,13 @@ from acdc_dagster.errors import AcdcError
 from acdc_dagster.inference.events import Throttle
 from acdc_dagster.job import Job, version_of
 from acdc_dagster.lineage.console import PROGRESS
-from acdc_dagster.lineage.metadata import counts, percent, table_metadata, table_path
+from acdc_dagster.lineage.metadata import (
+    column_metadata,
+    counts,
+    percent,
+    table_metadata,
+    table_path,
+)
 from acdc_dagster.lineage.partitions import partition_of, partitions_of
 from acdc_dagster.lineage.resources import DeploymentResource
 from acdc_dagster.planning.stage import profile, read_plan
@@ -171,7 +177,14 @@ def _raw_requests(stage: Stage) -> Materialised:
     check_local()
     check_columns(stage.job, stage.tables)
     cutter = TokenCutter(lambda: ModelTokenizer(model.path))
-    stats = take_in(stage.job, stage.resource.deployment, stage.tables, stage.partition, cutter)
+    stats = take_in(
+        stage.job,
+        stage.resource.deployment,
+        stage.tables,
+        stage.partition,
+        cutter,
+        _progress_line(stage),
+    )
     log = stage.context.log
     log.info(
         f"{stats.input_rows} input rows: {stats.requests} requests, {stats.rejected} rejected "
@@ -186,6 +199,7 @@ def _raw_requests(stage: Stage) -> Materialised:
         {
             "input_rows": stats.input_rows,
             "requests": stats.requests,
+            "carried_over": stats.carried,
             "rejected": stats.rejected,
             "rejected_by_code": counts(stats.rejected_codes),
             "rejected_table": table_path(stage.tables, "rejected"),
@@ -201,6 +215,7 @@ def _sorted_requests(stage: Stage) -> Materialised:
         stage.partition,
         block_size,
         tell=stage.context.log.warning,
+        on_progress=_progress_line(stage),
     )
     stage.context.log.info(
         f"{stats.requests} requests, {stats.distinct} distinct, {stats.prompt_tokens} prompt "
@@ -222,8 +237,20 @@ def _sorted_requests(stage: Stage) -> Materialised:
             "prefix_sharing": round(stats.sharing, 4),
             "hit_rate_bound": round(stats.hit_rate_bound, 4),
             "spilled_bytes": stats.spilled_bytes,
+            **column_metadata(stage.job, stage.resource.deployment, stage.partition),
         },
     )
+
+
+def _progress_line(stage: Stage) -> Callable[[str], None]:
+    """Tells now and then how far a stage is."""
+    throttle = Throttle(_TELL_SECONDS, _TELL_GROWTH)
+
+    def tell(text: str) -> None:
+        if throttle.ready():
+            stage.context.log.info(text, extra={PROGRESS: True})
+
+    return tell
 
 
 def _profile(stage: Stage) -> Materialised:

@@ -6,10 +6,18 @@ from typing import Any
 import dagster as dg
 import polars as pl
 
+from acdc_dagster.deployment import Deployment
+from acdc_dagster.errors import SourceError
+from acdc_dagster.job import Job
+from acdc_dagster.prefix.examine.columns import order_of_columns
+from acdc_dagster.requests.stage import source_of
+from acdc_dagster.requests.tables.table import TableSource
 from acdc_dagster.schemas import SCHEMAS, TableName
 from acdc_dagster.tables import Tables
 
 _PREVIEW_ROWS = 5
+# The first rows of a table, by which the order of its columns is judged.
+_ORDER_ROWS = 20_000
 _PREVIEW_CHARACTERS = 160
 # Bulk and bookkeeping that say nothing at a glance.
 _HIDDEN: dict[TableName, tuple[str, ...]] = {
@@ -32,6 +40,26 @@ def table_metadata(tables: Tables, name: TableName, partition: str) -> dict[str,
         ),
         "location": table_path(tables, name),
         "preview": _preview(rows.head(_PREVIEW_ROWS).collect(), name),
+    }
+
+
+def column_metadata(job: Job, deployment: Deployment, partition: str) -> dict[str, Any]:
+    """What another order of the prompt's columns would share; nothing if the source has none.
+
+    It is advice: a source that cannot be read any more is no reason to fail.
+    """
+    try:
+        source = source_of(job, deployment, partition)
+        found = order_of_columns(source, _ORDER_ROWS) if isinstance(source, TableSource) else None
+    except SourceError:
+        return {}
+    if found is None:
+        return {}
+    _, order = found
+    return {
+        "column_sharing": round(order.given_sharing, 4),
+        "column_sharing_possible": round(order.best_sharing, 4),
+        "columns_to_move_first": ", ".join(order.moved) or "none",
     }
 
 

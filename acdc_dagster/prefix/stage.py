@@ -76,6 +76,7 @@ def sort_requests(
     block_size: int,
     memory: int | None = None,
     tell: Callable[[str], None] | None = None,
+    on_progress: Callable[[str], None] = lambda _text: None,
 ) -> SortedStats:
     """Fill `sorted_requests`, `request_map` and this stage's part of `rejected`.
 
@@ -86,6 +87,7 @@ def sort_requests(
         block_size: Tokens in a KV block, for the bound of the hit rate.
         memory: Bytes to sort in; what is more goes to temporary files (see `sorting_memory`).
         tell: Gets messages for whoever runs the stage.
+        on_progress: Gets a line on how many requests are read or sorted, very often.
 
     Raises:
         ModelError: The tokenizer or the chat template cannot be used.
@@ -106,13 +108,14 @@ def sort_requests(
         try:
             for raw in tables.batches("raw_requests", partition, _READ):
                 mapped.add(sorter.add(raw))
+                on_progress(f"{sorter.requests:,} requests tokenised")
             break
         except DisagreementError:
             mapped = Spool()
     tables.replace("request_map", partition, mapped.frames())
     refused = rejected_rows(sorter.refused)
     tables.replace("rejected", partition, refused, stage="sorted_requests")
-    order = _Order()
+    order = _Order(on_progress)
     row_bytes = narrowest(tokenizer.ids)().itemsize * sorter.tokens / max(sorter.requests, 1)
     tables.replace("sorted_requests", partition, order.rows(sorter.sorted()), row_bytes=row_bytes)
     lcp, lengths = order.lcp.values, order.lengths.values
@@ -131,8 +134,9 @@ def sort_requests(
 class _Order:
     """Numbers the sorted requests and remembers what sharing is told from."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_progress: Callable[[str], None]) -> None:
         self.lcp, self.lengths = Growing(np.int64), Growing(np.int64)
+        self._on_progress = on_progress
 
     def rows(self, frames: Iterator[Sorted]) -> Iterator[pl.DataFrame]:
         """Rows of `sorted_requests`."""
@@ -140,6 +144,7 @@ class _Order:
             first = len(self.lcp)
             self.lcp.extend(frame.lcp)
             self.lengths.extend(frame.tokens.lengths)
+            self._on_progress(f"{len(self.lcp):,} distinct requests sorted")
             yield pl.DataFrame(
                 {
                     "position": np.arange(first, len(self.lcp), dtype=np.int64),
