@@ -21,6 +21,7 @@ from pydantic import Field, field_validator, model_validator
 
 from acdc_dagster.declared import Declared, declaration, line_of, read_yaml
 from acdc_dagster.errors import DeclarationError
+from acdc_dagster.failures import Retries
 from acdc_dagster.schemas import SCHEMAS
 from acdc_dagster.source import Source
 
@@ -139,6 +140,7 @@ class BatchJob(Declared):
         description="Rows that may be no valid request: a count (20) or a share (0.05) of them; "
         "more than 10 and more than 5 % stop the run if not given.",
     )
+    retries: Retries = Field(default=Retries(), description="How often a failure is asked again.")
     schedule: str | None = Field(default=None, description="Cron line; runs the newest partition.")
     timezone: str = "UTC"
 
@@ -197,6 +199,17 @@ class BatchJob(Declared):
                 raise ValueError(
                     f"{', '.join(sorted(given))}: request files carry their own prompts and "
                     "sampling; these fields belong to a table source"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _a_larger_cap_is_larger(self) -> Self:
+        larger = self.retries.truncated
+        if larger is not None and self.source.table is not None:
+            given = self.sampling.max_tokens
+            if larger.max_tokens <= given:
+                raise ValueError(
+                    f"retries.truncated.max_tokens must be more than sampling.max_tokens, {given}"
                 )
         return self
 

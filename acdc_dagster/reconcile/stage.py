@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import polars as pl
 
 from acdc_dagster.errors import AcdcError, IncompleteError
+from acdc_dagster.failures import FAILURES
 from acdc_dagster.job import Job
 from acdc_dagster.planning.stage import read_plan
 from acdc_dagster.reconcile.answers import check_columns, outputs_schema, parse_answers
-from acdc_dagster.reconcile.failures import REMEDIES
 from acdc_dagster.reconcile.joined import joined
 from acdc_dagster.schemas import TableName
 from acdc_dagster.tables import Tables
@@ -83,7 +83,9 @@ def reconcile(job: Job, tables: Tables, partition: str) -> OutputStats:
         .otherwise(pl.lit("failed"))
     )
     given_up = judged.filter("given_up").with_columns(
-        remedy=pl.col("error_class").replace_strict(REMEDIES, default=None)
+        remedy=pl.col("error_class").replace_strict(
+            {name: failure.remedy for name, failure in FAILURES.items()}, default=None
+        )
     )
     if job.declared.too_long.split is not None:
         answered, given_up = joined(answered, given_up, _rejected_by_sorting(tables, partition))
