@@ -289,6 +289,16 @@ class Job:
         properties: Mapping[str, Any] = (self.answer_schema or {}).get("properties", {})
         return {name: _column_type(schema) for name, schema in properties.items()}
 
+    @cached_property
+    def answer_descriptions(self) -> dict[str, str]:
+        """Parsed column → what the schema says of it, where it says something."""
+        properties: Mapping[str, Any] = (self.answer_schema or {}).get("properties", {})
+        return {
+            name: str(schema["description"])
+            for name, schema in properties.items()
+            if isinstance(schema, dict) and "description" in schema
+        }
+
 
 def version_of(*parts: object) -> str:
     """Twelve hexadecimal digits over the JSON of `parts`, equal wherever and whenever made."""

@@ -32,6 +32,7 @@ SCHEMAS: dict[TableName, pl.Schema] = {
         ("source", pl.String),
         ("line", pl.Int64),  # from 1: line of the file, row of the table
         ("input_rows", pl.Int64),  # rows of the source that are this very request
+        ("prompt_version", pl.String),  # see Job.prompt_version
     ),
     "rejected": _schema(
         ("stage", pl.String),  # raw_requests or sorted_requests: who found it
@@ -59,6 +60,7 @@ SCHEMAS: dict[TableName, pl.Schema] = {
         ("request_hash", pl.String),
         ("line", pl.Int64),
         ("input_rows", pl.Int64),
+        ("prompt_version", pl.String),  # that of raw_requests
     ),
     "profile": _schema(
         ("input_rows", pl.Int64),
@@ -102,12 +104,16 @@ SCHEMAS: dict[TableName, pl.Schema] = {
         ("custom_id", pl.String),
         ("status", pl.String),
         ("text", pl.String),
+        ("reasoning", pl.String),
         ("finish_reason", pl.String),
         ("error_class", pl.String),
         ("prompt_tokens", pl.Int32),
         ("cached_tokens", pl.Int32),
         ("completion_tokens", pl.Int32),
+        ("reasoning_tokens", pl.Int32),
+        ("cost", pl.Float64),
         ("attempts", pl.Int32),
+        ("reused", pl.Boolean),
         ("input_rows", pl.Int64),
         ("line", pl.Int64),
         ("request_hash", pl.String),
@@ -115,6 +121,9 @@ SCHEMAS: dict[TableName, pl.Schema] = {
         ("model", pl.String),
         ("model_revision", pl.String),
         ("engine", pl.String),
+        ("choices", pl.String),
+        ("logprobs", pl.String),
+        ("embedding", pl.List(pl.Float32)),
     ),
     "dead_letter": _schema(
         ("custom_id", pl.String),

@@ -361,7 +361,10 @@ def _result(
     rows = stage.tables.scan(name, stage.partition).select(pl.struct(content).hash(0).sum())
     digest = rows.collect().item() or 0
     return dg.MaterializeResult(
-        metadata={**stats, **table_metadata(stage.tables, name, stage.partition)},
+        metadata={
+            **stats,
+            **table_metadata(stage.tables, name, stage.partition, stage.job.answer_descriptions),
+        },
         data_version=dg.DataVersion(f"{digest:016x}"),
         check_results=list(checks),
     )

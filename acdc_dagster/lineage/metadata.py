@@ -6,6 +6,7 @@ from typing import Any
 import dagster as dg
 import polars as pl
 
+from acdc_dagster.columns import DESCRIPTIONS
 from acdc_dagster.schemas import SCHEMAS, TableName
 from acdc_dagster.tables import Tables
 
@@ -21,14 +22,27 @@ _HIDDEN: dict[TableName, tuple[str, ...]] = {
 }
 
 
-def table_metadata(tables: Tables, name: TableName, partition: str) -> dict[str, Any]:
-    """Place, row count, columns and the first rows of one partition of a table."""
+def table_metadata(
+    tables: Tables, name: TableName, partition: str, described: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Place, row count, columns and the first rows of one partition of a table.
+
+    Args:
+        tables: The job's tables.
+        name: The table.
+        partition: The partition key.
+        described: What columns hold that only this job has.
+    """
+    descriptions = {**(described or {}), **DESCRIPTIONS}
     rows = tables.scan(name, partition)
     schema = rows.collect_schema()
     return {
         "dagster/partition_row_count": tables.count(name, partition),
         "dagster/column_schema": dg.TableSchema(
-            [dg.TableColumn(column, str(dtype)) for column, dtype in schema.items()]
+            [
+                dg.TableColumn(column, str(dtype), descriptions.get(column))
+                for column, dtype in schema.items()
+            ]
         ),
         "location": table_path(tables, name),
         "preview": _preview(rows.head(_PREVIEW_ROWS).collect(), name),

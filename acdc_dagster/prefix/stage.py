@@ -104,7 +104,7 @@ def sort_requests(
         )
         try:
             for raw in tables.batches("raw_requests", partition, _READ):
-                mapped.add(sorter.add(raw))
+                mapped.add(sorter.add(raw).with_columns(_prompt_version(raw)))
             break
         except DisagreementError:
             mapped = Spool()
@@ -124,6 +124,12 @@ def sort_requests(
         spilled_bytes=sorter.spilled_bytes,
         limited=sorter.limited,
     )
+
+
+def _prompt_version(raw: pl.DataFrame) -> pl.Expr:
+    """That of all rows of a partition; null if stage 1 of an earlier version wrote them."""
+    version = raw["prompt_version"].first() if "prompt_version" in raw.columns else None
+    return pl.lit(version, pl.String).alias("prompt_version")
 
 
 class _Order:

@@ -9,9 +9,14 @@ import polars as pl
 from acdc_dagster.requests.rejected import Rejection
 from acdc_dagster.schemas import row_schema
 
+_OF_THE_PARTITION = ("input_rows", "prompt_version")
 # The columns of `Batch.requests`: those of raw_requests that one row decides.
 REQUEST = pl.Schema(
-    {name: dtype for name, dtype in row_schema("raw_requests").items() if name != "input_rows"}
+    {
+        name: dtype
+        for name, dtype in row_schema("raw_requests").items()
+        if name not in _OF_THE_PARTITION
+    }
 )
 
 

@@ -87,7 +87,8 @@ class _TooManyRejectedError(Exception):
 
 
 def _allowed(job: Job, intake: Intake) -> Iterator[pl.DataFrame]:
-    yield from intake.frames()
+    stamp = pl.lit(job.prompt_version).alias("prompt_version")
+    yield from (frame.with_columns(stamp) for frame in intake.frames())
     limit = job.declared.max_rejected
     if not may_be_rejected(len(intake.rejections), intake.input_rows, limit):
         raise _TooManyRejectedError
