@@ -14,6 +14,8 @@ TableName = Literal[
     "outputs",
     "dead_letter",
     "history",
+    "retries",
+    "requeued",
 ]
 
 _Type = pl.DataType | type[pl.DataType]
@@ -54,6 +56,24 @@ SCHEMAS: dict[TableName, pl.Schema] = {
         ("lcp", pl.Int32),  # tokens shared with the request before it
         ("max_tokens", pl.Int32),  # most tokens of the answer
         ("sampling", pl.String),  # JSON of what the engine needs beside the tokens
+    ),
+    # requests that are asked again: the rows of sorted_requests, with prompts of their own
+    "retries": _schema(
+        ("attempt", pl.Int32),  # the same in all rows of a partition
+        ("shard", pl.Int32),
+        ("error_class", pl.String),  # why
+        ("position", pl.Int64),  # from 0, in prefix order; those of a shard follow one another
+        ("request_hash", pl.String),  # that of sorted_requests, whatever is asked now
+        ("token_ids", pl.Binary),
+        ("prompt_tokens", pl.Int32),
+        ("lcp", pl.Int32),
+        ("max_tokens", pl.Int32),
+        ("sampling", pl.String),
+    ),
+    "requeued": _schema(
+        ("custom_id", pl.String),
+        ("request_hash", pl.String),
+        ("requeued_at", pl.Datetime("us", "UTC")),
     ),
     "request_map": _schema(
         ("custom_id", pl.String),

@@ -144,17 +144,22 @@ class _Order:
             first = len(self.lcp)
             self.lcp.extend(frame.lcp)
             self.lengths.extend(frame.tokens.lengths)
-            yield pl.DataFrame(
-                {
-                    "position": np.arange(first, len(self.lcp), dtype=np.int64),
-                    "request_hash": hex_of(frame.hashes),
-                    "token_ids": frame.tokens.as_binary(),
-                    "prompt_tokens": frame.tokens.lengths,
-                    "lcp": frame.lcp,
-                    "max_tokens": _max_tokens(frame.sampling),
-                    "sampling": frame.sampling,
-                }
-            )
+            yield sorted_rows(frame, first)
+
+
+def sorted_rows(frame: Sorted, first: int) -> pl.DataFrame:
+    """Rows of `sorted_requests`, without their partition; `first` is the position of the first."""
+    return pl.DataFrame(
+        {
+            "position": np.arange(first, first + len(frame.lcp), dtype=np.int64),
+            "request_hash": hex_of(frame.hashes),
+            "token_ids": frame.tokens.as_binary(),
+            "prompt_tokens": frame.tokens.lengths,
+            "lcp": frame.lcp,
+            "max_tokens": _max_tokens(frame.sampling),
+            "sampling": frame.sampling,
+        }
+    )
 
 
 def _max_tokens(sampling: list[str]) -> pl.Series:

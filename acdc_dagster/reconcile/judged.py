@@ -5,6 +5,9 @@ import polars as pl
 from acdc_dagster.job import Job
 from acdc_dagster.reconcile.answers import parse_answers
 
+# So much white space at the end of an answer that was cut: the model wrote nothing else any more.
+_ENDLESS = r"\s{32}$"
+
 
 def judged(job: Job, results: pl.DataFrame) -> pl.DataFrame:
     """Add what a result is worth to the job.
@@ -31,6 +34,14 @@ def judged(job: Job, results: pl.DataFrame) -> pl.DataFrame:
         return rows.with_columns(
             given_up=pl.col("error_class").is_not_null() & (pl.col("error_class") != "truncated")
         )
+    endless = cut & pl.col("text").str.contains(_ENDLESS)
+    rows = results.select(endless.alias("endless")).hstack(rows)
+    rows = rows.with_columns(
+        error_class=pl.when("endless").then(pl.lit("parse")).otherwise("error_class"),
+        message=pl.when("endless")
+        .then(pl.lit("white space up to max_tokens"))
+        .otherwise("message"),
+    ).drop("endless")
     whole = rows["error_class"].is_null()
     parsed = parse_answers(job, rows["text"].zip_with(whole, pl.Series([None], dtype=pl.String)))
     bad = pl.col("error_class").is_null() & pl.col("parse_error").is_not_null()

@@ -41,7 +41,7 @@ def results_of(tables: Tables, partition: str) -> pl.DataFrame:
         .select(
             *_COLUMNS,
             pl.col("error_message").alias("message"),
-            pl.col("attempt").max().over("request_hash").alias("attempts"),
+            pl.len().over("request_hash").cast(pl.Int32).alias("attempts"),
             pl.col("attempt"),
             (pl.col("partition_key") != partition).alias("elsewhere"),
         )
