@@ -19,6 +19,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import jsonschema_rs
 from pydantic import Field, field_validator, model_validator
 
+from acdc_dagster.checks import Checks
 from acdc_dagster.declared import Declared, declaration, line_of, read_yaml
 from acdc_dagster.errors import DeclarationError
 from acdc_dagster.failures import Retries
@@ -141,6 +142,7 @@ class BatchJob(Declared):
         "more than 10 and more than 5 % stop the run if not given.",
     )
     retries: Retries = Field(default=Retries(), description="How often a failure is asked again.")
+    checks: Checks = Field(default=Checks(), description="What is healthy; what is not warns.")
     schedule: str | None = Field(default=None, description="Cron line; runs the newest partition.")
     timezone: str = "UTC"
 
@@ -290,14 +292,26 @@ class Job:
         return {name: _column_type(schema) for name, schema in properties.items()}
 
     @cached_property
+    def enum_columns(self) -> list[str]:
+        """Parsed columns whose values are few and known: enums of text, and booleans."""
+        properties: Mapping[str, Any] = (self.answer_schema or {}).get("properties", {})
+        kinds = self.answer_columns
+        return [
+            name
+            for name, schema in properties.items()
+            if kinds[name] == "boolean" or (kinds[name] == "string" and "enum" in schema)
+        ]
+
+    @cached_property
     def answer_descriptions(self) -> dict[str, str]:
         """Parsed column → what the schema says of it, where it says something."""
         properties: Mapping[str, Any] = (self.answer_schema or {}).get("properties", {})
-        return {
-            name: str(schema["description"])
+        described = {
+            name: cast("dict[str, Any]", schema).get("description")
             for name, schema in properties.items()
-            if isinstance(schema, dict) and "description" in schema
+            if isinstance(schema, dict)
         }
+        return {name: str(text) for name, text in described.items() if text is not None}
 
 
 def version_of(*parts: object) -> str:

@@ -14,6 +14,7 @@ from acdc_dagster.deployment import Model
 from acdc_dagster.errors import AcdcError
 from acdc_dagster.inference.events import Throttle
 from acdc_dagster.job import Job, version_of
+from acdc_dagster.lineage.checks import check_results, check_specs
 from acdc_dagster.lineage.console import PROGRESS
 from acdc_dagster.lineage.metadata import counts, percent, table_metadata, table_path
 from acdc_dagster.lineage.partitions import partition_of, partitions_of
@@ -56,8 +57,6 @@ _KINDS = {
 # Each message is a row in Dagster's database: every five seconds at first, then every fiftieth of
 # the time that has passed.
 _TELL_SECONDS, _TELL_GROWTH = 5.0, 0.02
-
-BALANCED = "every_input_row_is_accounted_for"
 
 
 @dataclass(frozen=True)
@@ -128,19 +127,11 @@ def _asset(
     job: Job, spec: dg.AssetSpec, body: Callable[[Stage], Materialised]
 ) -> dg.AssetsDefinition:
     name = spec.key.path[-1]
-    checks = [
-        dg.AssetCheckSpec(
-            BALANCED,
-            asset=spec.key,
-            blocking=True,
-            description="Input rows = outputs + rejected + dead letter, counted in the tables.",
-        )
-    ]
 
     @dg.multi_asset(
         name=f"{job.name}__{name}",
         specs=[spec],
-        check_specs=checks if name == "outputs" else [],
+        check_specs=check_specs(job, spec.key) if name == "outputs" else [],
     )
     def compute(
         context: dg.AssetExecutionContext, deployment: DeploymentResource
@@ -325,11 +316,6 @@ def _outputs(stage: Stage) -> Materialised:
         f"{balance.input_rows} input rows = {balance.outputs} outputs + {balance.rejected} "
         f"rejected + {balance.dead_letter} dead letter; failures: {counts(stats.failures)}"
     )
-    check = dg.AssetCheckResult(
-        passed=balance.balanced,
-        check_name=BALANCED,
-        metadata={name: int(value) for name, value in vars(balance).items()},
-    )
     return _result(
         stage,
         "outputs",
@@ -343,7 +329,7 @@ def _outputs(stage: Stage) -> Materialised:
             "failures": counts(stats.failures),
             "dead_letter_table": table_path(stage.tables, "dead_letter"),
         },
-        [check],
+        check_results(stage.job, stage.tables, stage.partition, balance),
     )
 
 
