@@ -8,6 +8,7 @@ DESCRIPTIONS: dict[str, str] = {
     "line": "Line of the request file or row of the table, from 1.",
     "request_hash": "The request that answers the row; equal requests have one hash.",
     "status": "ok, or failed: the text is there, but not as asked for; see error_class.",
+    "input": "What was asked, as text.",
     "text": "The answer as the model wrote it, without its reasoning.",
     "reasoning": "What the model wrote before its answer, where it tells that apart.",
     "finish_reason": "stop: the answer ended; length: it was cut at max_tokens.",

@@ -16,6 +16,7 @@ TableName = Literal[
     "history",
     "retries",
     "requeued",
+    "spot_checks",
 ]
 
 _Type = pl.DataType | type[pl.DataType]
@@ -155,6 +156,15 @@ SCHEMAS: dict[TableName, pl.Schema] = {
         ("input_rows", pl.Int64),
         ("line", pl.Int64),
         ("request_hash", pl.String),
+    ),
+    "spot_checks": _schema(
+        ("custom_id", pl.String),
+        ("line", pl.Int64),
+        ("input", pl.String),
+        ("text", pl.String),
+        ("status", pl.String),
+        ("error_class", pl.String),
+        ("prompt_version", pl.String),
     ),
     "history": _schema(
         ("run_id", pl.String),

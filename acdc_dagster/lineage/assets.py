@@ -16,7 +16,13 @@ from acdc_dagster.inference.events import Throttle
 from acdc_dagster.job import Job, version_of
 from acdc_dagster.lineage.checks import check_results, check_specs
 from acdc_dagster.lineage.console import PROGRESS
-from acdc_dagster.lineage.metadata import counts, percent, table_metadata, table_path
+from acdc_dagster.lineage.metadata import (
+    counts,
+    percent,
+    spot_check_metadata,
+    table_metadata,
+    table_path,
+)
 from acdc_dagster.lineage.partitions import partition_of, partitions_of
 from acdc_dagster.lineage.resources import DeploymentResource
 from acdc_dagster.planning.stage import profile, read_plan
@@ -24,6 +30,7 @@ from acdc_dagster.prefix.stage import sort_requests
 from acdc_dagster.prefix.tokens.cutter import TokenCutter
 from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer
 from acdc_dagster.reconcile.answers import check_columns
+from acdc_dagster.reconcile.spot_checks import spot_check
 from acdc_dagster.reconcile.stage import reconcile
 from acdc_dagster.requests.prompts.cuts import TOKENS
 from acdc_dagster.requests.stage import take_in
@@ -311,6 +318,7 @@ def _observation(context: dg.AssetExecutionContext, progress: Progress) -> dg.As
 
 def _outputs(stage: Stage) -> Materialised:
     stats = reconcile(stage.job, stage.tables, stage.partition)
+    sample = spot_check(stage.job, stage.tables, stage.partition)
     balance = stats.ledger
     stage.context.log.info(
         f"{balance.input_rows} input rows = {balance.outputs} outputs + {balance.rejected} "
@@ -328,6 +336,7 @@ def _outputs(stage: Stage) -> Materialised:
             "duplicates": stats.duplicates,
             "failures": counts(stats.failures),
             "dead_letter_table": table_path(stage.tables, "dead_letter"),
+            **spot_check_metadata(sample, stage.tables),
         },
         check_results(stage.job, stage.tables, stage.partition, balance),
     )

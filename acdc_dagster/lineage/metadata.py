@@ -7,11 +7,13 @@ import dagster as dg
 import polars as pl
 
 from acdc_dagster.columns import DESCRIPTIONS
+from acdc_dagster.lineage import markdown
 from acdc_dagster.schemas import SCHEMAS, TableName
 from acdc_dagster.tables import Tables
 
 _PREVIEW_ROWS = 5
 _PREVIEW_CHARACTERS = 160
+_SPOT_CHECK_ROWS = 20
 # Bulk and bookkeeping that say nothing at a glance.
 _HIDDEN: dict[TableName, tuple[str, ...]] = {
     "raw_requests": ("endpoint", "model", "source"),
@@ -46,6 +48,17 @@ def table_metadata(
         ),
         "location": table_path(tables, name),
         "preview": _preview(rows.head(_PREVIEW_ROWS).collect(), name),
+    }
+
+
+def spot_check_metadata(sample: pl.DataFrame, tables: Tables) -> dict[str, Any]:
+    """The first rows of a spot check side by side, and where all of them are."""
+    shown = sample.head(_SPOT_CHECK_ROWS).select("custom_id", "input", "text", "status")
+    return {
+        "spot_check": dg.MetadataValue.md(
+            markdown.table(["custom_id", "input", "answer", "status"], shown.iter_rows())
+        ),
+        "spot_checks_table": table_path(tables, "spot_checks"),
     }
 
 
