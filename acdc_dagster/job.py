@@ -22,7 +22,7 @@ from pydantic import Field, field_validator, model_validator
 from acdc_dagster.checks import Checks
 from acdc_dagster.declared import Declared, declaration, line_of, read_yaml
 from acdc_dagster.errors import DeclarationError
-from acdc_dagster.failures import Retries
+from acdc_dagster.retries import Retries
 from acdc_dagster.schemas import SCHEMAS
 from acdc_dagster.source import Source
 

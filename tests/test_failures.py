@@ -4,7 +4,8 @@ import pytest
 from support import MODEL, Declare
 
 from acdc_dagster.errors import DeclarationError
-from acdc_dagster.failures import FAILURE_CLASSES, FAILURES, Retries
+from acdc_dagster.failures import FAILURE_CLASSES, FAILURES
+from acdc_dagster.retries import Retries
 
 SOURCE = {"table": "rows", "id_column": "id"}
 
