@@ -17,6 +17,7 @@ TableName = Literal[
     "retries",
     "requeued",
     "spot_checks",
+    "runs",
 ]
 
 _Type = pl.DataType | type[pl.DataType]
@@ -165,6 +166,34 @@ SCHEMAS: dict[TableName, pl.Schema] = {
         ("status", pl.String),
         ("error_class", pl.String),
         ("prompt_version", pl.String),
+    ),
+    "runs": _schema(
+        ("run_id", pl.String),
+        ("recorded_at", pl.Datetime("us", "UTC")),
+        ("code_version", pl.String),
+        ("declaration", pl.String),  # JSON of defs.yaml
+        ("prompt_version", pl.String),
+        ("prompt_hash", pl.String),
+        ("model", pl.String),
+        ("model_revision", pl.String),
+        ("plan", pl.String),  # JSON of planning.plan.Plan
+        ("engine", pl.String),
+        ("device", pl.String),
+        ("input_rows", pl.Int64),
+        ("outputs", pl.Int64),
+        ("rejected", pl.Int64),
+        ("dead_letter", pl.Int64),
+        ("failures", pl.String),  # JSON: ids by class of failure
+        # see reconcile.run_record.Health
+        ("computed", pl.Int64),
+        ("seconds", pl.Float64),
+        ("items_per_minute", pl.Float64),
+        ("failure_rate", pl.Float64),
+        ("retry_rate", pl.Float64),
+        ("mean_context", pl.Float64),
+        ("latency_p99", pl.Float64),
+        ("cost", pl.Float64),
+        ("currency", pl.String),
     ),
     "history": _schema(
         ("run_id", pl.String),

@@ -18,6 +18,7 @@ from acdc_dagster.lineage.checks import check_results, check_specs
 from acdc_dagster.lineage.console import PROGRESS
 from acdc_dagster.lineage.metadata import (
     counts,
+    health_metadata,
     percent,
     spot_check_metadata,
     table_metadata,
@@ -30,6 +31,8 @@ from acdc_dagster.prefix.stage import sort_requests
 from acdc_dagster.prefix.tokens.cutter import TokenCutter
 from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer
 from acdc_dagster.reconcile.answers import check_columns
+from acdc_dagster.reconcile.costs import comparison
+from acdc_dagster.reconcile.run_record import record_run
 from acdc_dagster.reconcile.spot_checks import spot_check
 from acdc_dagster.reconcile.stage import reconcile
 from acdc_dagster.requests.prompts.cuts import TOKENS
@@ -317,7 +320,14 @@ def _observation(context: dg.AssetExecutionContext, progress: Progress) -> dg.As
 
 
 def _outputs(stage: Stage) -> Materialised:
-    stats = reconcile(stage.job, stage.tables, stage.partition)
+    prices = stage.resource.deployment.environment.prices
+    run_id = _run_of_inference(stage)
+    stats = reconcile(stage.job, stage.tables, stage.partition, prices, run_id)
+    health = record_run(
+        stage.job, stage.tables, stage.partition, stage.context.run.run_id, prices, stats
+    )
+    compared = comparison(stage.tables, stage.partition, prices)
+    stage.context.log.info(str(compared))
     sample = spot_check(stage.job, stage.tables, stage.partition)
     balance = stats.ledger
     stage.context.log.info(
@@ -336,10 +346,24 @@ def _outputs(stage: Stage) -> Materialised:
             "duplicates": stats.duplicates,
             "failures": counts(stats.failures),
             "dead_letter_table": table_path(stage.tables, "dead_letter"),
+            **health_metadata(health, compared, stage.tables),
             **spot_check_metadata(sample, stage.tables),
         },
         check_results(stage.job, stage.tables, stage.partition, balance),
     )
+
+
+def _run_of_inference(stage: Stage) -> str | None:
+    """The newest run of `inference` for the partition, as Dagster knows it."""
+    context = stage.context
+    found = context.instance.fetch_materializations(
+        dg.AssetRecordsFilter(
+            asset_key=dg.AssetKey([stage.job.name, "inference"]),
+            asset_partitions=[context.partition_key] if context.has_partition_key else None,
+        ),
+        limit=1,
+    )
+    return found.records[0].run_id if found.records else None
 
 
 def _result(

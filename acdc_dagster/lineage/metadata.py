@@ -8,6 +8,8 @@ import polars as pl
 
 from acdc_dagster.columns import DESCRIPTIONS
 from acdc_dagster.lineage import markdown
+from acdc_dagster.reconcile.costs import Comparison
+from acdc_dagster.reconcile.run_record import Health
 from acdc_dagster.schemas import SCHEMAS, TableName
 from acdc_dagster.tables import Tables
 
@@ -48,6 +50,26 @@ def table_metadata(
         ),
         "location": table_path(tables, name),
         "preview": _preview(rows.head(_PREVIEW_ROWS).collect(), name),
+    }
+
+
+def health_metadata(health: Health, compared: Comparison, tables: Tables) -> dict[str, Any]:
+    """How a run went, as numbers that the UI plots over runs; what is not known is left out."""
+    numbers = {
+        "items_per_minute": health.items_per_minute,
+        "failure_rate": health.failure_rate,
+        "retry_rate": health.retry_rate,
+        "mean_context": health.mean_context,
+        "latency_p99": health.latency_p99,
+        "run_cost": health.cost,
+        "cost": compared.cost,
+        "cost_in_provider_batches": compared.batch,
+        "cost_online": compared.online,
+    }
+    return {
+        **{name: round(value, 6) for name, value in numbers.items() if value is not None},
+        "cost_compared": str(compared),
+        "runs_table": table_path(tables, "runs"),
     }
 
 

@@ -9,7 +9,9 @@ from acdc_dagster.errors import AcdcError, IncompleteError
 from acdc_dagster.failures import FAILURES
 from acdc_dagster.job import Job
 from acdc_dagster.planning.stage import read_plan
+from acdc_dagster.prices import Prices
 from acdc_dagster.reconcile.answers import check_columns, outputs_schema
+from acdc_dagster.reconcile.costs import request_costs
 from acdc_dagster.reconcile.joined import joined
 from acdc_dagster.reconcile.judged import judged
 from acdc_dagster.reconcile.ledger import Ledger, ledger
@@ -29,17 +31,34 @@ class OutputStats:
         outputs: custom_ids with an answer; of the rows, where rows were split.
         failures: custom_ids by failure class, in `outputs` (cut short) and `dead_letter`.
         duplicates: custom_ids answered by the request of another.
+        requests: Distinct requests.
+        retried: Those of them that were asked more than once.
     """
 
     outputs: int
     dead_letter: int
     duplicates: int
+    requests: int
+    retried: int
     failures: dict[str, int]
     ledger: Ledger
 
 
-def reconcile(job: Job, tables: Tables, partition: str) -> OutputStats:
+def reconcile(
+    job: Job,
+    tables: Tables,
+    partition: str,
+    prices: Prices | None = None,
+    run_id: str | None = None,
+) -> OutputStats:
     """Fill `outputs` and `dead_letter` for one partition.
+
+    Args:
+        job: The job.
+        tables: Its tables.
+        partition: The partition key.
+        prices: The deployment's, for what each answer cost.
+        run_id: See `results.results_of`.
 
     Raises:
         IncompleteError: Requests have no result yet.
@@ -49,7 +68,7 @@ def reconcile(job: Job, tables: Tables, partition: str) -> OutputStats:
     plan = read_plan(tables, partition)
     check_columns(job, tables)
     version = _check_order_of_work(tables, partition)
-    results = judged(job, results_of(tables, partition))
+    results = judged(job, results_of(tables, partition, run_id))
     rows = _with_results(tables, partition, results)
     missing = rows.filter(pl.col("attempts").is_null())
     if missing.height:
@@ -62,7 +81,7 @@ def reconcile(job: Job, tables: Tables, partition: str) -> OutputStats:
         prompt_version=pl.lit(version, pl.String),
         model=pl.lit(plan.model),
         model_revision=pl.lit(plan.model_revision),
-        cost=pl.lit(None, pl.Float64),
+        cost=_cost(tables, partition, prices, rows),
     )
     answered = rows.filter(~pl.col("given_up")).with_columns(
         status=pl.when(pl.col("error_class").is_null())
@@ -75,7 +94,8 @@ def reconcile(job: Job, tables: Tables, partition: str) -> OutputStats:
         )
     )
     failures = rows.drop_nulls("error_class").group_by("error_class").agg(pl.len())
-    duplicates = rows.height - results.height
+    duplicates, requests = rows.height - results.height, results.height
+    retried = int((results["attempts"] > 1).sum())
     del rows, results
     split = job.declared.too_long.split is not None
     if split:
@@ -92,6 +112,8 @@ def reconcile(job: Job, tables: Tables, partition: str) -> OutputStats:
         outputs=answered.height,
         dead_letter=given_up.height,
         duplicates=duplicates,
+        requests=requests,
+        retried=retried,
         failures=dict(failures.sort("error_class").iter_rows()),
         ledger=balance,
     )
@@ -139,3 +161,23 @@ def _with_results(tables: Tables, partition: str, results: pl.DataFrame) -> pl.D
     return asked.sort("line", "custom_id").join(
         results, on="request_hash", how="left", maintain_order="left"
     )
+
+
+def _cost(tables: Tables, partition: str, prices: Prices | None, rows: pl.DataFrame) -> pl.Series:
+    """What each row's answer cost here: sums over rows are what was spent.
+
+    Of rows with one request the first has its cost; what was computed elsewhere cost nothing here.
+    Null where it is not known.
+    """
+    costs = None if prices is None else request_costs(tables, partition, prices)
+    if costs is None:
+        return pl.Series("cost", [None], dtype=pl.Float64).new_from_index(0, rows.height)
+    here = rows.select("request_hash", "elsewhere").join(
+        costs, on="request_hash", how="left", maintain_order="left"
+    )
+    return here.select(
+        pl.when(~pl.col("request_hash").is_first_distinct() | pl.col("elsewhere"))
+        .then(0.0)
+        .otherwise("cost")
+        .alias("cost")
+    )["cost"]
