@@ -11,6 +11,7 @@ import click
 
 from acdc_dagster import __version__
 from acdc_dagster.errors import AcdcError
+from acdc_dagster.failures import FAILURE_CLASSES
 
 
 class _Group(click.Group):
@@ -105,6 +106,41 @@ def run(job: str, partition: str | None) -> None:
     from acdc_dagster.run import run_job
 
     sys.exit(0 if run_job(job, partition) else 1)
+
+
+@main.command("dead-letter")
+@click.argument("job")
+@click.option("--class", "error_class", type=click.Choice(FAILURE_CLASSES), help="Only of this.")
+@click.option("--partition", help="Only of this partition.")
+@click.option(
+    "--export",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write their requests to this file, as an OpenAI batch.",
+)
+@click.option("--requeue", "again", is_flag=True, help="Have the next run ask them again.")
+def dead_letter(
+    job: str, error_class: str | None, partition: str | None, file: Path | None, *, again: bool
+) -> None:
+    """List the dead letters of JOB: what got no usable answer, why, and what to do."""
+    from acdc_dagster.deployment import Deployment
+    from acdc_dagster.reconcile.dead_letters import dead_letters, export, listing, requeue
+    from acdc_dagster.tables import Tables
+
+    deployment = Deployment.load()
+    name = deployment.job(job).name
+    tables = Tables(deployment.tables_root, name, deployment.environment.storage_options)
+    letters = dead_letters(tables, partition, error_class)
+    click.echo(f"{name}: {letters.height} dead letter{'' if letters.height == 1 else 's'}")
+    for line in listing(letters):
+        click.echo(f"  {line}")
+    if file is not None:
+        export(tables, letters, file)
+        click.echo(f"Their requests are in {file}.")
+    if again and letters.height:
+        requeue(tables, letters)
+        keys = ", ".join(letters["partition_key"].unique().sort())
+        click.echo(f"Queued again. Run {name} for: {keys}.")
 
 
 @main.command()

@@ -123,6 +123,15 @@ class Tables:
         with _storage(f"read {self.uri(name)}"):
             yield from in_order(self._files(name, partition), columns[0], columns, wanted)
 
+    def partitions(self, name: TableName) -> list[str]:
+        """The partition keys that a table has rows of; read from its log, not from its rows."""
+        with _storage(f"read {self.uri(name)}"):
+            table = self._open(name)
+            if table is None:
+                return []
+            added = pl.DataFrame(table.get_add_actions(flatten=True))
+            return added["partition.partition_key"].unique().sort().to_list() if len(added) else []
+
     def count(self, name: TableName, partition: str | None = None) -> int:
         """Rows of one partition, or of all."""
         return self.collect(self.scan(name, partition).select(pl.len())).item()

@@ -26,7 +26,8 @@ from acdc_dagster.inference.events import Event
 from acdc_dagster.job import Job
 from acdc_dagster.planning.stage import profile, read_plan
 from acdc_dagster.prefix.stage import sort_requests
-from acdc_dagster.reconcile.stage import ledger, reconcile
+from acdc_dagster.reconcile.ledger import ledger
+from acdc_dagster.reconcile.stage import reconcile
 from acdc_dagster.requests.stage import take_in
 from acdc_dagster.tables import Tables
 

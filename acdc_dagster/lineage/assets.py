@@ -14,11 +14,14 @@ from acdc_dagster.deployment import Model
 from acdc_dagster.errors import AcdcError
 from acdc_dagster.inference.events import Throttle
 from acdc_dagster.job import Job, version_of
+from acdc_dagster.lineage.checks import check_results, check_specs
 from acdc_dagster.lineage.console import PROGRESS
 from acdc_dagster.lineage.metadata import (
     column_metadata,
     counts,
+    health_metadata,
     percent,
+    spot_check_metadata,
     table_metadata,
     table_path,
 )
@@ -29,6 +32,9 @@ from acdc_dagster.prefix.stage import sort_requests
 from acdc_dagster.prefix.tokens.cutter import TokenCutter
 from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer
 from acdc_dagster.reconcile.answers import check_columns
+from acdc_dagster.reconcile.costs import comparison
+from acdc_dagster.reconcile.run_record import record_run
+from acdc_dagster.reconcile.spot_checks import spot_check
 from acdc_dagster.reconcile.stage import reconcile
 from acdc_dagster.requests.prompts.cuts import TOKENS
 from acdc_dagster.requests.stage import take_in
@@ -62,8 +68,6 @@ _KINDS = {
 # Each message is a row in Dagster's database: every five seconds at first, then every fiftieth of
 # the time that has passed.
 _TELL_SECONDS, _TELL_GROWTH = 5.0, 0.02
-
-BALANCED = "every_input_row_is_accounted_for"
 
 
 @dataclass(frozen=True)
@@ -134,19 +138,11 @@ def _asset(
     job: Job, spec: dg.AssetSpec, body: Callable[[Stage], Materialised]
 ) -> dg.AssetsDefinition:
     name = spec.key.path[-1]
-    checks = [
-        dg.AssetCheckSpec(
-            BALANCED,
-            asset=spec.key,
-            blocking=True,
-            description="Input rows = outputs + rejected + dead letter, counted in the tables.",
-        )
-    ]
 
     @dg.multi_asset(
         name=f"{job.name}__{name}",
         specs=[spec],
-        check_specs=checks if name == "outputs" else [],
+        check_specs=check_specs(job, spec.key) if name == "outputs" else [],
     )
     def compute(
         context: dg.AssetExecutionContext, deployment: DeploymentResource
@@ -346,16 +342,19 @@ def _observation(context: dg.AssetExecutionContext, progress: Progress) -> dg.As
 
 
 def _outputs(stage: Stage) -> Materialised:
-    stats = reconcile(stage.job, stage.tables, stage.partition)
+    prices = stage.resource.deployment.environment.prices
+    run_id = _run_of_inference(stage)
+    stats = reconcile(stage.job, stage.tables, stage.partition, prices, run_id)
+    health = record_run(
+        stage.job, stage.tables, stage.partition, stage.context.run.run_id, prices, stats
+    )
+    compared = comparison(stage.tables, stage.partition, prices)
+    stage.context.log.info(str(compared))
+    sample = spot_check(stage.job, stage.tables, stage.partition)
     balance = stats.ledger
     stage.context.log.info(
         f"{balance.input_rows} input rows = {balance.outputs} outputs + {balance.rejected} "
         f"rejected + {balance.dead_letter} dead letter; failures: {counts(stats.failures)}"
-    )
-    check = dg.AssetCheckResult(
-        passed=balance.balanced,
-        check_name=BALANCED,
-        metadata={name: int(value) for name, value in vars(balance).items()},
     )
     return _result(
         stage,
@@ -369,9 +368,24 @@ def _outputs(stage: Stage) -> Materialised:
             "duplicates": stats.duplicates,
             "failures": counts(stats.failures),
             "dead_letter_table": table_path(stage.tables, "dead_letter"),
+            **health_metadata(health, compared, stage.tables),
+            **spot_check_metadata(sample, stage.tables),
         },
-        [check],
+        check_results(stage.job, stage.tables, stage.partition, balance),
     )
+
+
+def _run_of_inference(stage: Stage) -> str | None:
+    """The newest run of `inference` for the partition, as Dagster knows it."""
+    context = stage.context
+    found = context.instance.fetch_materializations(
+        dg.AssetRecordsFilter(
+            asset_key=dg.AssetKey([stage.job.name, "inference"]),
+            asset_partitions=[context.partition_key] if context.has_partition_key else None,
+        ),
+        limit=1,
+    )
+    return found.records[0].run_id if found.records else None
 
 
 def _result(
@@ -388,7 +402,10 @@ def _result(
     rows = stage.tables.scan(name, stage.partition).select(pl.struct(content).hash(0).sum())
     digest = rows.collect().item() or 0
     return dg.MaterializeResult(
-        metadata={**stats, **table_metadata(stage.tables, name, stage.partition)},
+        metadata={
+            **stats,
+            **table_metadata(stage.tables, name, stage.partition, stage.job.answer_descriptions),
+        },
         data_version=dg.DataVersion(f"{digest:016x}"),
         check_results=list(checks),
     )

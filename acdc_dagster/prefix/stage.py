@@ -107,7 +107,7 @@ def sort_requests(
         )
         try:
             for raw in tables.batches("raw_requests", partition, _READ):
-                mapped.add(sorter.add(raw))
+                mapped.add(sorter.add(raw).with_columns(_prompt_version(raw)))
                 on_progress(f"{sorter.requests:,} requests tokenised")
             break
         except DisagreementError:
@@ -131,6 +131,12 @@ def sort_requests(
     )
 
 
+def _prompt_version(raw: pl.DataFrame) -> pl.Expr:
+    """That of all rows of a partition; null if stage 1 of an earlier version wrote them."""
+    version = raw["prompt_version"].first() if "prompt_version" in raw.columns else None
+    return pl.lit(version, pl.String).alias("prompt_version")
+
+
 class _Order:
     """Numbers the sorted requests and remembers what sharing is told from."""
 
@@ -145,17 +151,22 @@ class _Order:
             self.lcp.extend(frame.lcp)
             self.lengths.extend(frame.tokens.lengths)
             self._on_progress(f"{len(self.lcp):,} distinct requests sorted")
-            yield pl.DataFrame(
-                {
-                    "position": np.arange(first, len(self.lcp), dtype=np.int64),
-                    "request_hash": hex_of(frame.hashes),
-                    "token_ids": frame.tokens.as_binary(),
-                    "prompt_tokens": frame.tokens.lengths,
-                    "lcp": frame.lcp,
-                    "max_tokens": _max_tokens(frame.sampling),
-                    "sampling": frame.sampling,
-                }
-            )
+            yield sorted_rows(frame, first)
+
+
+def sorted_rows(frame: Sorted, first: int) -> pl.DataFrame:
+    """Rows of `sorted_requests`, without their partition; `first` is the position of the first."""
+    return pl.DataFrame(
+        {
+            "position": np.arange(first, first + len(frame.lcp), dtype=np.int64),
+            "request_hash": hex_of(frame.hashes),
+            "token_ids": frame.tokens.as_binary(),
+            "prompt_tokens": frame.tokens.lengths,
+            "lcp": frame.lcp,
+            "max_tokens": _max_tokens(frame.sampling),
+            "sampling": frame.sampling,
+        }
+    )
 
 
 def _max_tokens(sampling: list[str]) -> pl.Series:

@@ -10,9 +10,14 @@ from acdc_dagster.requests.rejected import Rejection
 from acdc_dagster.requests.source_chunks import SourceChunk
 from acdc_dagster.schemas import row_schema
 
+_OF_THE_PARTITION = ("input_rows", "prompt_version")
 # The columns of `Batch.requests`: those of raw_requests that one row decides.
 REQUEST = pl.Schema(
-    {name: dtype for name, dtype in row_schema("raw_requests").items() if name != "input_rows"}
+    {
+        name: dtype
+        for name, dtype in row_schema("raw_requests").items()
+        if name not in _OF_THE_PARTITION
+    }
 )
 
 

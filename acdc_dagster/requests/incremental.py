@@ -205,7 +205,7 @@ class _Prior:
         stay = rows.join(self._touched, on="custom_id", how="anti", maintain_order="left")
         self.requests += stay.height
         self._count(rows, stay, out)
-        return stay.select(row_schema("raw_requests").names())
+        return stay.drop("prompt_version")
 
     def carried_rejected(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Those rows of `rejected` that stay."""

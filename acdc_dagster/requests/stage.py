@@ -82,7 +82,7 @@ def take_in(
             unclear = [f"The source table was read in full, not only what changed: {reason}."]
         else:
             if found is not None:
-                return _carried_over(found, tables, partition, origin)
+                return _carried_over(job, found, tables, partition, origin)
     intake = Intake(source, job.declared.model)
     before = tables.read("source_chunks", partition)
     too_many = False
@@ -143,9 +143,12 @@ def _refreshed(
     )
 
 
-def _carried_over(found: Refreshed, tables: Tables, partition: str, origin: Origin) -> RawStats:
+def _carried_over(
+    job: Job, found: Refreshed, tables: Tables, partition: str, origin: Origin
+) -> RawStats:
     marks = origin.marks(partition)
-    tables.replace("raw_requests", partition, found.frames, marks=marks)
+    frames = (frame.with_columns(_prompt_version(job)) for frame in found.frames)
+    tables.replace("raw_requests", partition, frames, marks=marks)
     tables.replace("rejected", partition, found.rejected, stage="raw_requests", marks=marks)
     tables.replace("source_chunks", partition, chunk_rows([]))
     return RawStats(
@@ -167,10 +170,14 @@ def _allowed(
 ) -> Iterator[pl.DataFrame]:
     for frame in intake.frames():
         on_progress(f"{intake.input_rows:,} rows taken in")
-        yield frame
+        yield frame.with_columns(_prompt_version(job))
     limit = job.declared.max_rejected
     if not may_be_rejected(len(intake.rejections), intake.input_rows, limit):
         raise _TooManyRejectedError
+
+
+def _prompt_version(job: Job) -> pl.Expr:
+    return pl.lit(job.prompt_version).alias("prompt_version")
 
 
 def may_be_rejected(rejected: int, rows: int, limit: float | None = None) -> bool:
