@@ -149,6 +149,13 @@ def dead_letter(
 @click.option("--partition", required=True, help="Partition key.")
 @click.option("--shard", required=True, type=int, help="Number of the shard in the plan.")
 @click.option("--run-id", default="", help="Recorded with each result.")
+@click.option(
+    "--attempt",
+    default=1,
+    type=click.IntRange(min=1),
+    show_default=True,
+    help="From 2 on: of the partition's retries.",
+)
 @click.option("--stop-with-parent", is_flag=True, help="Stop when standard input is closed.")
 @click.option(
     "--metrics-port", type=click.IntRange(0, 65535), help="Serve Prometheus metrics on this port."
@@ -159,6 +166,7 @@ def worker(
     partition: str,
     shard: int,
     run_id: str,
+    attempt: int,
     metrics_port: int | None,
     *,
     stop_with_parent: bool,
@@ -180,7 +188,7 @@ def worker(
         from acdc_dagster.inference.prometheus import serve_metrics
 
         show = serve_metrics(metrics_port, job, partition)
-    order = WorkOrder(partition, shard, run_id)
+    order = WorkOrder(partition, shard, run_id, attempt)
     tables = Tables(root, job, storage_options)
     sys.exit(run_worker(order, tables, stop_with_parent=stop_with_parent, show=show))
 

@@ -108,6 +108,7 @@ def bare(folder: str) -> Work:
     (shard,) = plan.shards
     count = shard.requests
     left = Left(
+        "sorted_requests",
         shard,
         np.ones(count, np.bool_),
         np.zeros(count, np.int32),

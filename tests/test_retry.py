@@ -10,9 +10,10 @@ from support_outputs import LATE, LENGTH, PARTITION, REFUSED, STOP, Lineage, lin
 
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import IncompleteError
+from acdc_dagster.planning.stage import read_retry_plan
 from acdc_dagster.prefix.sequences import token_list
 from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer
-from acdc_dagster.reconcile.retry import RetryRound, plan_retries, read_retry_plan
+from acdc_dagster.reconcile.retry import RetryRound, plan_retries
 
 SCHEMA = {
     "type": "object",

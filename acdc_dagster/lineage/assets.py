@@ -27,12 +27,14 @@ from acdc_dagster.lineage.metadata import (
 )
 from acdc_dagster.lineage.partitions import partition_of, partitions_of
 from acdc_dagster.lineage.resources import DeploymentResource
-from acdc_dagster.planning.stage import profile, read_plan
+from acdc_dagster.planning.plan import Plan
+from acdc_dagster.planning.stage import profile, read_plan, read_retry_plan
 from acdc_dagster.prefix.stage import sort_requests
 from acdc_dagster.prefix.tokens.cutter import TokenCutter
 from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer
 from acdc_dagster.reconcile.answers import check_columns
 from acdc_dagster.reconcile.costs import comparison
+from acdc_dagster.reconcile.retry import plan_retries
 from acdc_dagster.reconcile.run_record import record_run
 from acdc_dagster.reconcile.spot_checks import spot_check
 from acdc_dagster.reconcile.stage import reconcile
@@ -275,7 +277,7 @@ def _profile(stage: Stage) -> Materialised:
 
 
 def _inference(stage: Stage) -> Materialised:
-    stage.model()
+    model = stage.model()
     check_local()
     context, throttle = stage.context, Throttle(_TELL_SECONDS, _TELL_GROWTH)
     told: Progress | None = None
@@ -286,25 +288,30 @@ def _inference(stage: Stage) -> Materialised:
             return  # the summary follows
         if (
             told is None
-            or progress.state != told.state
+            or (progress.state, progress.trouble) != (told.state, told.trouble)
             or (progress.computed != told.computed and throttle.ready())
         ):
             told = progress
             context.log.info(str(progress), extra={PROGRESS: True})
             context.log_event(_observation(context, progress))
 
-    plan = read_plan(stage.tables, stage.partition)
-    deployment = stage.resource.deployment
-    done = run_local(
-        plan,
-        stage.tables,
-        deployment,
-        stage.partition,
-        context.run_id,
-        on_progress,
-        context.log.debug,
-    )
+    def run(plan: Plan, attempt: int) -> Progress:
+        return run_local(
+            plan,
+            stage.tables,
+            stage.resource.deployment,
+            stage.partition,
+            context.run_id,
+            on_progress,
+            context.log.debug,
+            attempt,
+        )
+
+    done, retried = run(read_plan(stage.tables, stage.partition), 1), 0
     context.log.info(f"{done}; {done.computed} computed, {done.total - done.computed} reused")
+    while again := plan_retries(stage.job, model, stage.tables, stage.partition):
+        context.log.info(f"attempt {again.attempt} after failures: {counts(again.classes)}")
+        retried += run(read_retry_plan(stage.tables, stage.partition), again.attempt).computed
     return _result(
         stage,
         "inference",
@@ -314,6 +321,7 @@ def _inference(stage: Stage) -> Materialised:
             "computed": done.computed,
             "reused": done.total - done.computed,
             "failed": done.failed,
+            "retried": retried,
             "batch_fill": round(done.batch_fill, 4),
             "engine_restarts": done.restarts,
             "prompt_tokens": done.prompt_tokens,

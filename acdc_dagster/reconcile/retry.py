@@ -9,9 +9,7 @@ import numpy as np
 import polars as pl
 
 from acdc_dagster.deployment import Model
-from acdc_dagster.errors import IncompleteError
 from acdc_dagster.job import Job
-from acdc_dagster.planning.plan import Plan, Shard
 from acdc_dagster.planning.stage import read_plan
 from acdc_dagster.reconcile.again import asked_again
 from acdc_dagster.reconcile.judged import judged
@@ -71,28 +69,6 @@ def plan_retries(job: Job, model: Model, tables: Tables, partition: str) -> Retr
     )
     counted = rows.group_by("error_class").agg(pl.len()).sort("error_class")
     return RetryRound(attempt, dict(counted.iter_rows()))
-
-
-def read_retry_plan(tables: Tables, partition: str) -> Plan:
-    """The partition's plan with the shards of its `retries` instead of its own.
-
-    Raises:
-        IncompleteError: Nothing is to be asked again.
-    """
-    asked = tables.scan("retries", partition).group_by("shard")
-    ranges = asked.agg(
-        pl.col("position").min().alias("start"), (pl.col("position").max() + 1).alias("stop")
-    ).sort("shard")
-    shards = [
-        Shard(number=number, start=start, stop=stop)
-        for number, start, stop in tables.collect(ranges).iter_rows()
-    ]
-    if not shards:
-        raise IncompleteError(
-            f"Nothing of partition {partition!r} of {tables.job} is to be asked again.",
-            f"Materialise {tables.job}/inference for this partition.",
-        )
-    return read_plan(tables, partition).model_copy(update={"shards": shards})
 
 
 def wanted_again(job: Job, tables: Tables, partition: str) -> pl.DataFrame:
