@@ -75,6 +75,9 @@ def test_the_same_request_has_the_same_hash() -> None:
         {"temperature": 0.0, "max_completion_tokens": 8},
         {"temperature": 0, "max_tokens": 50, "max_completion_tokens": 8},
         {**GREEDY, "response_format": {"type": "text"}},
+        {**GREEDY, "stop": [], "bad_words": [], "stop_token_ids": [], "logit_bias": {}},
+        {**GREEDY, "min_tokens": 0, "ignore_eos": False, "skip_special_tokens": True},
+        {**GREEDY, "logprobs": False, "request_id": "r", "priority": 9},
     ],
 )
 def test_what_changes_no_answer_changes_no_hash(body: dict[str, Any]) -> None:
@@ -100,6 +103,17 @@ def structured(schema: dict[str, Any]) -> dict[str, Any]:
         {"stop": "END"},
         structured({"type": "object"}),
         {"response_format": {"type": "json_object"}},
+        {"structured_outputs": {"choice": ["a", "b"]}},
+        {"logprobs": True},
+        {"n": 2},
+        {"min_tokens": 1},
+        {"ignore_eos": True},
+        {"stop_token_ids": [1]},
+        {"allowed_token_ids": [1]},
+        {"logit_bias": {"1": 2}},
+        {"bad_words": ["no"]},
+        {"include_stop_str_in_output": True},
+        {"skip_special_tokens": False},
     ],
 )
 def test_what_changes_the_answer_changes_the_hash(body: dict[str, Any]) -> None:
@@ -154,6 +168,7 @@ def test_the_place_of_a_model_is_not_its_identity() -> None:
         ({"temperature": 0, "seed": 1}, False),
         ({"temperature": 1, "seed": 1}, False),
         ({"temperature": 1}, True),
+        ({"temperature": 1, "seed": -1}, True),  # vLLM's word for no seed
         ({}, True),  # the API's default temperature is 1
     ],
 )
@@ -236,9 +251,43 @@ def test_stop_is_a_list(stop: object, given: list[str]) -> None:
     assert sampling(stop=stop)["stop"] == given
 
 
+def test_two_words_for_one_thing_are_one_request() -> None:
+    """OpenAI's response_format and vLLM's structured_outputs; a bias whatever its tokens' order."""
+    schema = {"type": "object"}
+    assert ask(**structured(schema)) == ask(structured_outputs={"json": schema})
+    form = {"type": "json_object"}
+    assert ask(response_format=form) == ask(structured_outputs={"json_object": True})
+    assert ask(logit_bias={"10": 1, "9": -1}) == ask(logit_bias={"9": -1, "10": 1})
+    assert sampling(logit_bias={"10": 1, "9": -1})["logit_bias"] == {"9": -1, "10": 1}
+
+
+def test_a_forced_call_is_a_schema() -> None:
+    """A named function's arguments, or a list of any calls; of one, if they are not parallel."""
+    parameters = {"type": "object", "properties": {"city": {"$ref": "#/$defs/c"}}}
+    defined = {**parameters, "$defs": {"c": {"type": "string"}}}
+    tools = [{"function": {"name": "f", "parameters": defined}}, {"function": {"name": "g"}}]
+    named = sampling(tools=tools, tool_choice={"function": {"name": "f"}})
+    assert named["structured_outputs"]["json"] == defined
+    nothing = sampling(tools=tools, tool_choice={"function": {"name": "g"}})
+    assert nothing["structured_outputs"]["json"] == {"type": "object", "properties": {}}
+    body: dict[str, Any] = {"tools": tools, "tool_choice": "required"}
+    schema = sampling(**body)["structured_outputs"]["json"]
+    assert schema["$defs"] == defined["$defs"]
+    first, second = schema["items"]["anyOf"]
+    assert first["properties"] == {
+        "name": {"type": "string", "enum": ["f"]},
+        "parameters": parameters,
+    }
+    assert second["properties"]["name"]["enum"] == ["g"]
+    assert "maxItems" not in schema
+    one = sampling(**body, parallel_tool_calls=False)["structured_outputs"]["json"]
+    assert one == {**schema, "maxItems": 1}
+    assert "structured_outputs" not in sampling(tools=tools, tool_choice="auto")
+
+
 @pytest.mark.parametrize("names", [["reason", "answer"], ["answer", "reason"]])
 def test_the_answers_schema_reaches_the_engine_as_it_is(names: list[str]) -> None:
     """Its properties too keep their order: an engine writes them in the order of the schema."""
     schema = {"type": "object", "properties": {name: {} for name in names}, "required": names}
-    given = sampling(**structured(schema))["json_schema"]
+    given = sampling(**structured(schema))["structured_outputs"]["json"]
     assert json.dumps(given) == json.dumps(schema)

@@ -5,10 +5,12 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import structs
 from typing_extensions import Buffer
 
 from acdc_dagster.deployment import Model
 from acdc_dagster.requests.body import Body, ChatBody, CompletionBody, Refused
+from acdc_dagster.requests.tool_choice import call_schema
 
 _OPTIONAL = (
     "top_p",
@@ -19,9 +21,22 @@ _OPTIONAL = (
     "repetition_penalty",
     "seed",
 )
+_NO_SEED = -1  # in vLLM's words
 # The API's default; a chat answer may fill the context instead.
 _COMPLETION_TOKENS = 16
 _ONLY_WHEN_SAMPLED = ("top_p", "top_k", "min_p", "seed")
+# What reaches the engine where it differs from the engine's own default.
+_UNLESS_DEFAULT: dict[str, Any] = {
+    "n": 1,
+    "stop_token_ids": [],
+    "include_stop_str_in_output": False,
+    "min_tokens": 0,
+    "ignore_eos": False,
+    "allowed_token_ids": None,
+    "bad_words": [],
+    "skip_special_tokens": True,
+    "spaces_between_special_tokens": True,
+}
 
 
 @dataclass(frozen=True)
@@ -122,11 +137,47 @@ def settings_of(body: Body, defaults: dict[str, Any]) -> Settings:
             value = defaults.get(name)
         if value is not None and not (temperature == 0 and name in _ONLY_WHEN_SAMPLED):
             sampling[name] = value
-    if body.stop is not None:
+    if sampling.get("seed") == _NO_SEED:
+        del sampling["seed"]
+    if body.stop:
         sampling["stop"] = [body.stop] if isinstance(body.stop, str) else body.stop
-    wanted = body.response_format if isinstance(body, ChatBody) else None
-    if wanted is not None and wanted.type == "json_object":
-        sampling["json_object"] = True
-    elif wanted is not None and wanted.type == "json_schema" and wanted.json_schema is not None:
-        sampling["json_schema"] = wanted.json_schema.schema
+    for name, default in _UNLESS_DEFAULT.items():
+        value = getattr(body, name)
+        if value is not None and value != default:
+            sampling[name] = value
+    if body.logit_bias:
+        biases = sorted(body.logit_bias.items())
+        sampling["logit_bias"] = {f"{token}": bias for token, bias in biases}
+    sampling |= _logprobs(body)
+    structure = _structure(body)
+    if structure is not None:
+        sampling["structured_outputs"] = structure
     return Settings(asked, sampling)
+
+
+def _logprobs(body: Body) -> dict[str, Any]:
+    """How many alternatives to tell of each token, and in which of the API's two forms."""
+    if isinstance(body, CompletionBody):
+        if body.logprobs is None:
+            return {}
+        return {"logprobs": body.logprobs, "logprobs_form": "completion"}
+    if not body.logprobs:
+        return {}
+    return {"logprobs": body.top_logprobs or 0, "logprobs_form": "chat"}
+
+
+def _structure(body: Body) -> dict[str, Any] | None:
+    """What shape the answer must have, in vLLM's words."""
+    if isinstance(body, ChatBody):
+        schema = call_schema(body.tool_choice, body.tools, body.parallel_tool_calls)
+        if schema is not None:
+            return {"json": schema}
+    wanted = body.response_format
+    if wanted is not None and wanted.type == "json_object":
+        return {"json_object": True}
+    if wanted is not None and wanted.json_schema is not None and wanted.type == "json_schema":
+        return {"json": wanted.json_schema.schema}
+    if body.structured_outputs is None:
+        return None
+    given: dict[str, Any] = structs.asdict(body.structured_outputs)
+    return {name: value for name, value in given.items() if value not in (None, False)}

@@ -1,0 +1,43 @@
+"""From the JSON in `sorted_requests.sampling` to vLLM's own parameters of a request."""
+
+import json
+from typing import Any
+
+from msgspec import Struct
+
+
+class Form(Struct, frozen=True):
+    """What is told of an answer beside its text.
+
+    Attributes:
+        choices: Answers to one request.
+        logprobs: Alternatives to each token; None if none are asked for.
+        logprobs_form: chat or completion, as in the OpenAI API.
+    """
+
+    choices: int = 1
+    logprobs: int | None = None
+    logprobs_form: str = "chat"
+
+
+def parameters_of(sampling: str) -> tuple[Any, Form]:
+    """The `vllm.SamplingParams` of a request, and the form of its answer.
+
+    They are those that `vllm serve` makes of the same body, but for greedy requests with several
+    choices: vLLM refuses them, and here the one answer counts as all of them.
+
+    Raises:
+        ValueError: vLLM does not take them; its VLLMValidationError is one too.
+        TypeError: Likewise.
+    """
+    from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
+
+    given: dict[str, Any] = json.loads(sampling)
+    form = Form(given.get("n", 1), given.get("logprobs"), given.pop("logprobs_form", "chat"))
+    if given["temperature"] == 0:
+        given.pop("n", None)
+    if "structured_outputs" in given:
+        given["structured_outputs"] = StructuredOutputsParams(**given["structured_outputs"])
+    if "logit_bias" in given:
+        given["logit_bias"] = {int(token): bias for token, bias in given["logit_bias"].items()}
+    return SamplingParams(**given, output_kind=RequestOutputKind.FINAL_ONLY), form
