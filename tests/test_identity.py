@@ -75,6 +75,7 @@ def test_the_same_request_has_the_same_hash() -> None:
         {"temperature": 0.0, "max_completion_tokens": 8},
         {"temperature": 0, "max_tokens": 50, "max_completion_tokens": 8},
         {**GREEDY, "response_format": {"type": "text"}},
+        {**GREEDY, "logprobs": False, "top_logprobs": 0},
         {**GREEDY, "stop": [], "bad_words": [], "stop_token_ids": [], "logit_bias": {}},
         {**GREEDY, "min_tokens": 0, "ignore_eos": False, "skip_special_tokens": True},
         {**GREEDY, "logprobs": False, "request_id": "r", "priority": 9},
@@ -149,7 +150,9 @@ def test_the_hash_does_not_depend_on_other_requests() -> None:
     assert together == alone
 
 
-@pytest.mark.parametrize("change", [{"name": "other"}, {"revision": "r2"}])
+@pytest.mark.parametrize(
+    "change", [{"name": "other"}, {"revision": "r2"}, {"reasoning_parser": "qwen3"}]
+)
 def test_another_model_is_another_request(change: dict[str, str]) -> None:
     """Results of different models or revisions never mix."""
     assert hash_of(ask(**GREEDY), replace(MODEL, **change)) != BASE

@@ -34,6 +34,7 @@ class EngineSettings(_Frozen):
 
     Attributes:
         kv_cache_gib: KV memory of a CPU engine; a GPU engine takes what its card has left.
+        reasoning_parser: See `Model.reasoning_parser`.
         extra: Other engine arguments by the engine's own names.
     """
 
@@ -47,6 +48,7 @@ class EngineSettings(_Frozen):
     tensor_parallel: int
     expert_parallel: int
     speculative_tokens: int
+    reasoning_parser: str | None = None
     extra: dict[str, Any]
 
 

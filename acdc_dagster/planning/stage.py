@@ -111,6 +111,7 @@ def _plan(
             tensor_parallel=1,
             expert_parallel=1,
             speculative_tokens=0,
+            reasoning_parser=model.reasoning_parser,
             extra=engine.extra,
         ),
         shards=[

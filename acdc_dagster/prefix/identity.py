@@ -72,12 +72,13 @@ def hash_head(model: Model, sampling: str, salt: str = "") -> bytes:
     """What `request_hash` covers beside the prompt.
 
     Args:
-        model: The model that answers; its name and revision count.
+        model: The model that answers; its name, revision and reasoning parser count.
         sampling: JSON of all that shapes the answer beside the tokens.
         salt: Tells requests apart whose answers are meant to differ although all else is equal;
             only for requests that are not deterministic.
     """
-    return json.dumps([model.name, model.revision, sampling, salt]).encode()
+    parser = [model.reasoning_parser] if model.reasoning_parser else []
+    return json.dumps([model.name, model.revision, sampling, salt, *parser]).encode()
 
 
 def request_hash(digests: Buffer, head: bytes) -> bytes:
@@ -149,6 +150,8 @@ def settings_of(body: Body, defaults: dict[str, Any]) -> Settings:
         biases = sorted(body.logit_bias.items())
         sampling["logit_bias"] = {f"{token}": bias for token, bias in biases}
     sampling |= _logprobs(body)
+    if isinstance(body, CompletionBody):
+        sampling["chat"] = False  # its answer holds no reasoning, and tells tokens in its own form
     structure = _structure(body)
     if structure is not None:
         sampling["structured_outputs"] = structure
@@ -156,14 +159,14 @@ def settings_of(body: Body, defaults: dict[str, Any]) -> Settings:
 
 
 def _logprobs(body: Body) -> dict[str, Any]:
-    """How many alternatives to tell of each token, and in which of the API's two forms."""
+    """How many alternatives to tell of each token."""
     if isinstance(body, CompletionBody):
         if body.logprobs is None:
             return {}
-        return {"logprobs": body.logprobs, "logprobs_form": "completion"}
+        return {"logprobs": body.logprobs}
     if not body.logprobs:
         return {}
-    return {"logprobs": body.top_logprobs or 0, "logprobs_form": "chat"}
+    return {"logprobs": body.top_logprobs or 0}
 
 
 def _structure(body: Body) -> dict[str, Any] | None:

@@ -1,29 +1,35 @@
 """From what vLLM puts out for a request to the answer that a worker commits."""
 
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from acdc_dagster.inference.engines.protocol import Answer
+from acdc_dagster.inference.engines.vllm_reasoning import Reasoning
 from acdc_dagster.inference.engines.vllm_sampling import Form
 
 # JSON has no infinity; the OpenAI API writes this for a token that cannot be.
 _LEAST = -9999.0
 
 
-def answer_of(output: Any, form: Form, tokenizer: Any) -> Answer:
+def answer_of(output: Any, form: Form, tokenizer: Any, reasoning: Reasoning | None) -> Answer:
     """The answer in a finished `vllm.RequestOutput`.
 
     Args:
         output: What vLLM put out.
         form: What the request wants to be told.
         tokenizer: The engine's own, for tokens that vLLM gives no text of.
+        reasoning: Tells the reasoning of a chat's answer apart.
     """
     finished, times = datetime.now(UTC), output.metrics
     took = max(times.last_token_ts - times.scheduled_ts, 0.0) if times is not None else 0.0
-    first, *others = sorted(output.outputs, key=lambda completion: completion.index)
-    told = _told(first, form, tokenizer)
-    more = [_told(completion, form, tokenizer) for completion in others]
+    choices = sorted(output.outputs, key=lambda completion: completion.index)
+    parts = [_told(completion, form, tokenizer) for completion in choices]
+    if form.chat and reasoning is not None:
+        for part, completion in zip(parts, choices, strict=True):
+            part |= reasoning.split(output.prompt_token_ids, completion.text, completion.token_ids)
+    told, *more = parts
     more += [told] * (form.choices - 1 - len(more))  # greedy: each choice would be the same
     return Answer(
         request_hash=output.request_id,
@@ -32,6 +38,8 @@ def answer_of(output: Any, form: Form, tokenizer: Any) -> Answer:
         prompt_tokens=len(output.prompt_token_ids or ()),
         cached_tokens=output.num_cached_tokens or 0,
         completion_tokens=sum(len(completion.token_ids) for completion in output.outputs),
+        reasoning=told.get("reasoning"),
+        reasoning_tokens=_sum(part.get("reasoning_tokens") for part in parts),
         choices=json.dumps(more, ensure_ascii=False) if more else None,
         logprobs=_json(told.get("logprobs")),
         started_at=finished - timedelta(seconds=took),
@@ -51,7 +59,7 @@ def _told(completion: Any, form: Form, tokenizer: Any) -> dict[str, Any]:
             _Alternatives(token, given, tokenizer)
             for token, given in zip(completion.token_ids, completion.logprobs, strict=True)
         ]
-        make = _of_chat if form.logprobs_form == "chat" else _of_completion
+        make = _of_chat if form.chat else _of_completion
         told["logprobs"] = make(tokens, form.logprobs)
     return told
 
@@ -99,6 +107,11 @@ def _entry(text: str, logprob: float) -> dict[str, Any]:
 
 def _text(token: int, found: Any, tokenizer: Any) -> str:
     return found.decoded_token if found.decoded_token is not None else tokenizer.decode([token])
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
 
 
 def _json(value: object) -> str | None:

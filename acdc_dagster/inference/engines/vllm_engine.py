@@ -14,6 +14,7 @@ from msgspec import structs
 from acdc_dagster.errors import BackendError
 from acdc_dagster.inference.engines.protocol import Answer, EngineState, Request, RequestRefused
 from acdc_dagster.inference.engines.vllm_answers import answer_of
+from acdc_dagster.inference.engines.vllm_reasoning import Reasoning
 from acdc_dagster.inference.engines.vllm_sampling import Form, parameters_of
 from acdc_dagster.planning.plan import EngineSettings
 from acdc_dagster.prefix.sequences import token_list
@@ -53,13 +54,18 @@ class VllmEngine:
             self._engine: Any = LLMEngine.from_engine_args(
                 EngineArgs(**_arguments(settings)), stat_loggers=loggers
             )
+            self._tokenizer: Any = self._engine.get_tokenizer()
+            self._reasoning = (
+                Reasoning(settings.reasoning_parser, self._tokenizer, self._engine.model_config)
+                if settings.reasoning_parser
+                else None
+            )
         except Exception as error:
             raise BackendError(
                 f"vLLM {vllm.__version__} does not start with {settings.model_path}: {error}",
                 "The worker's log says more. Check the model's folder and the engine settings in "
                 "the environment's YAML (memory, context length, dtype).",
             ) from error
-        self._tokenizer: Any = self._engine.get_tokenizer()
         self._forms: dict[str, Form] = {}
 
     @property
@@ -96,6 +102,8 @@ class VllmEngine:
 
         try:
             parameters, form = parameters_of(request.sampling)
+            if form.chat and self._reasoning is not None:
+                self._reasoning.adjust(parameters)
             ids = token_list(request.token_ids, request.prompt_tokens)
             self._engine.add_request(request.request_hash, {"prompt_token_ids": ids}, parameters)
             self._forms[request.request_hash] = form
@@ -105,7 +113,7 @@ class VllmEngine:
     def step(self) -> list[Answer]:
         """See `Engine.step`."""
         return [
-            answer_of(output, self._forms.pop(output.request_id), self._tokenizer)
+            answer_of(output, self._forms.pop(output.request_id), self._tokenizer, self._reasoning)
             for output in self._engine.step()
             if output.finished
         ]
@@ -177,8 +185,12 @@ def _arguments(settings: EngineSettings) -> dict[str, Any]:
         "enable_prefix_caching": True,
         "seed": 0,
         # Free whitespace lets a small model fill its answer with it up to max_tokens; only a named
-        # grammar backend takes this setting.
-        "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
+        # grammar backend takes this setting. A structure starts where the reasoning ends.
+        "structured_outputs_config": {
+            "backend": "xgrammar",
+            "disable_any_whitespace": True,
+            "reasoning_parser": settings.reasoning_parser or "",
+        },
         "disable_log_stats": False,  # else results carry no times
         **settings.extra,
     }

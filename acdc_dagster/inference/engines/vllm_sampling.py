@@ -12,12 +12,12 @@ class Form(Struct, frozen=True):
     Attributes:
         choices: Answers to one request.
         logprobs: Alternatives to each token; None if none are asked for.
-        logprobs_form: chat or completion, as in the OpenAI API.
+        chat: Whether it answers a chat, whose reasoning is told apart.
     """
 
     choices: int = 1
     logprobs: int | None = None
-    logprobs_form: str = "chat"
+    chat: bool = True
 
 
 def parameters_of(sampling: str) -> tuple[Any, Form]:
@@ -33,7 +33,7 @@ def parameters_of(sampling: str) -> tuple[Any, Form]:
     from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
 
     given: dict[str, Any] = json.loads(sampling)
-    form = Form(given.get("n", 1), given.get("logprobs"), given.pop("logprobs_form", "chat"))
+    form = Form(given.get("n", 1), given.get("logprobs"), given.pop("chat", True))
     if given["temperature"] == 0:
         given.pop("n", None)
     if "structured_outputs" in given:
