@@ -13,7 +13,7 @@ from acdc_dagster.prefix.identity import hash_head, request_hash, room_for_answe
 from acdc_dagster.prefix.segments import IdOrder, Segments
 from acdc_dagster.prefix.sequences import Sequences
 from acdc_dagster.prefix.stage import sampling_defaults
-from acdc_dagster.requests.body import CHAT, COMPLETIONS, Refused, parse_body
+from acdc_dagster.requests.body import CHAT, COMPLETIONS, EMBEDDINGS, Refused, parse_body
 
 MODEL = Model("small", Path("models/small"), "r1", context_length=100)
 IDS = [5, 70_000, 6]
@@ -223,6 +223,17 @@ def test_a_prompt_without_tokens_is_refused() -> None:
     with pytest.raises(Refused) as caught:
         parse_body(COMPLETIONS, json.dumps({"model": "small", "prompt": ""}))
     assert caught.value.code == "empty_prompt"
+
+
+def test_a_vector_is_asked_for_once() -> None:
+    """A text's vector is the same each time; the whole context may be the text."""
+    body = parse_body(EMBEDDINGS, json.dumps({"model": "small", "input": "x"}))
+    settings = settings_of(body, {"temperature": 0.6})
+    assert settings.deterministic
+    assert json.loads(settings.sampling(0)) == {"max_tokens": 0, "task": "embed"}
+    assert room_for_answer(100, MODEL, least=0) == 0
+    with pytest.raises(Refused):
+        room_for_answer(101, MODEL, least=0)
 
 
 def test_the_models_own_defaults_hold_where_the_body_says_nothing() -> None:

@@ -15,7 +15,7 @@ from support import MODEL, Declare, Taken, request_line, take_files
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import SourceError
 from acdc_dagster.job import Job
-from acdc_dagster.requests.body import CHAT, COMPLETIONS, ChatBody, parse_body
+from acdc_dagster.requests.body import CHAT, COMPLETIONS, EMBEDDINGS, ChatBody, parse_body
 from acdc_dagster.requests.files.jsonl import RequestFiles
 from acdc_dagster.requests.rejected import Rejection
 from acdc_dagster.requests.stage import take_in
@@ -104,7 +104,7 @@ def test_layout_changes_no_request(tmp_path: Path, content: bytes, line_of_b: in
         (envelope(method="GET"), "invalid_method", "POST"),
         (envelope(method=...), "invalid_method", "POST"),
         (envelope(url="/v1/nope"), "invalid_url", CHAT),
-        (envelope(url="/v1/embeddings"), "invalid_url", COMPLETIONS),
+        (envelope(url="/v1/score"), "invalid_url", COMPLETIONS),
         (envelope(url=...), "invalid_url", CHAT),
     ],
 )
@@ -496,6 +496,40 @@ def test_what_does_not_fit_together_is_named(
 ) -> None:
     """Fields that are valid alone and not together reject their row and are named."""
     rejection = the_rejection(take(tmp_path, request_line("a", **body)))
+    assert rejection.code == code
+    assert named in rejection.message
+
+
+VECTOR = {"model": MODEL, "input": "A plum"}
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"dimensions": 8, "encoding_format": "float"}, {"user": "u", "request_id": "r"}]
+)
+def test_a_text_can_be_asked_for_its_vector(tmp_path: Path, more: dict[str, Any]) -> None:
+    """A body of /v1/embeddings, as one that generates text."""
+    taken = take(tmp_path, envelope(url=EMBEDDINGS, body={**VECTOR, **more}))
+    assert taken.requests["endpoint"].to_list() == [EMBEDDINGS]
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "named"),
+    [
+        ({"input": ""}, "empty_prompt", "input"),
+        ({"input": ["A plum", "A pear"]}, "invalid_value", "input"),
+        ({"input": None}, "invalid_value", "input"),
+        ({"encoding_format": "base64"}, "unsupported_parameter", "encoding_format"),
+        ({"dimensions": 0}, "invalid_value", "dimensions"),
+        ({"temperature": 0}, "unsupported_parameter", "temperature"),
+        ({"messages": []}, "unsupported_parameter", "messages"),
+    ],
+)
+def test_what_no_vector_is_made_of_is_named(
+    tmp_path: Path, more: dict[str, Any], code: str, named: str
+) -> None:
+    """One text a request, and a vector as numbers."""
+    line = envelope(url=EMBEDDINGS, body={**VECTOR, **more})
+    rejection = the_rejection(take(tmp_path, line))
     assert rejection.code == code
     assert named in rejection.message
 

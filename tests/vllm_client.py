@@ -14,7 +14,7 @@ from acdc_dagster.planning.plan import EngineSettings
 from acdc_dagster.prefix.identity import settings_of
 from acdc_dagster.prefix.text.chat import ChatTemplate
 from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer
-from acdc_dagster.requests.body import CHAT, ChatBody, parse_body
+from acdc_dagster.requests.body import CHAT, EMBEDDINGS, ChatBody, parse_body
 
 NUMBERS = count()
 MESSAGES = [{"role": "user", "content": "Name three fruits."}]
@@ -58,12 +58,14 @@ class Client:
         """The token ids of a body's prompt."""
         parsed = parse_body(endpoint, json.dumps(body))
         chat = isinstance(parsed, ChatBody)
-        text = self._template.render(parsed) if isinstance(parsed, ChatBody) else parsed.prompt
+        text = self._template.render(parsed) if isinstance(parsed, ChatBody) else parsed.text
         return self._tokenizer.encode([text], chat=chat)[0].tolist()
 
     def ask(self, endpoint: str = CHAT, **body: Any) -> Answer:
         """The answer to a body."""
-        asked = {"model": "m", "temperature": 0, "max_tokens": 12, **body}
+        asked = {"model": "m", **body}
+        if endpoint != EMBEDDINGS:
+            asked = {"temperature": 0, "max_tokens": 12, **asked}
         asked |= {"messages": MESSAGES} if endpoint == CHAT and "messages" not in body else {}
         ids = self.ids(endpoint, asked)
         sampling = settings_of(parse_body(endpoint, json.dumps(asked)), {})

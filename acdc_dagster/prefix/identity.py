@@ -9,7 +9,7 @@ from msgspec import structs
 from typing_extensions import Buffer
 
 from acdc_dagster.deployment import Model
-from acdc_dagster.requests.body import Body, ChatBody, CompletionBody, Refused
+from acdc_dagster.requests.body import Body, ChatBody, CompletionBody, EmbeddingBody, Refused
 from acdc_dagster.requests.tool_choice import call_schema
 
 _OPTIONAL = (
@@ -53,8 +53,8 @@ class Settings:
 
     @property
     def deterministic(self) -> bool:
-        """Asked twice, it may be answered once: greedy, or with a seed."""
-        return self.fields["temperature"] == 0 or "seed" in self.fields
+        """Asked twice, it may be answered once: greedy, with a seed, or no text."""
+        return not self.fields.get("temperature") or "seed" in self.fields
 
     def max_tokens(self, room: int) -> int:
         """Most tokens of an answer for which the context leaves `room`."""
@@ -93,16 +93,21 @@ def request_hash(digests: Buffer, head: bytes) -> bytes:
     return digest.digest()[:16]
 
 
-def room_for_answer(prompt_tokens: int, model: Model) -> int:
+def room_for_answer(prompt_tokens: int, model: Model, least: int = 1) -> int:
     """Tokens that the context leaves for the answer.
 
+    Args:
+        prompt_tokens: Tokens of the prompt.
+        model: The model that answers.
+        least: Tokens that an answer has at least.
+
     Raises:
-        Refused: There are none, or the prompt is empty.
+        Refused: There are fewer, or the prompt is empty.
     """
     if not prompt_tokens:
         raise Refused("empty_prompt", "The prompt has no tokens.")
     room = model.context_length - prompt_tokens
-    if room < 1:
+    if room < least:
         raise too_long(f"{prompt_tokens}", model)
     return room
 
@@ -123,6 +128,9 @@ def settings_of(body: Body, defaults: dict[str, Any]) -> Settings:
         body: The parsed request body.
         defaults: The model's own sampling defaults (generation_config.json).
     """
+    if isinstance(body, EmbeddingBody):
+        size = {} if body.dimensions is None else {"dimensions": body.dimensions}
+        return Settings(0, {"task": "embed", **size})
     asked = body.max_tokens
     if isinstance(body, ChatBody) and body.max_completion_tokens is not None:
         asked = body.max_completion_tokens
@@ -158,7 +166,7 @@ def settings_of(body: Body, defaults: dict[str, Any]) -> Settings:
     return Settings(asked, sampling)
 
 
-def _logprobs(body: Body) -> dict[str, Any]:
+def _logprobs(body: ChatBody | CompletionBody) -> dict[str, Any]:
     """How many alternatives to tell of each token."""
     if isinstance(body, CompletionBody):
         if body.logprobs is None:
@@ -169,7 +177,7 @@ def _logprobs(body: Body) -> dict[str, Any]:
     return {"logprobs": body.top_logprobs or 0}
 
 
-def _structure(body: Body) -> dict[str, Any] | None:
+def _structure(body: ChatBody | CompletionBody) -> dict[str, Any] | None:
     """What shape the answer must have, in vLLM's words."""
     if isinstance(body, ChatBody):
         schema = call_schema(body.tool_choice, body.tools, body.parallel_tool_calls)

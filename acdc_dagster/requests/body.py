@@ -11,12 +11,13 @@ from msgspec import Meta, Struct
 
 from acdc_dagster.requests.message import ImagePart, Message, Tool
 from acdc_dagster.requests.refused import Refused, refusal
-from acdc_dagster.requests.sampling import Asked, ChatAsked, LogProbs, check_asked
+from acdc_dagster.requests.sampling import Asked, ChatAsked, LogProbs, Named, check_asked
 from acdc_dagster.requests.tool_choice import ToolChoice, check_tool_choice
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
-ENDPOINTS = (CHAT, COMPLETIONS)
+EMBEDDINGS = "/v1/embeddings"
+ENDPOINTS = (CHAT, COMPLETIONS, EMBEDDINGS)
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 # In a message of another role the engine would ignore them.
@@ -79,8 +80,26 @@ class CompletionBody(Asked, frozen=True, gc=False, forbid_unknown_fields=True, k
     logprobs: LogProbs | None = None
     echo: Literal[False] | None = None
 
+    @property
+    def text(self) -> str:
+        """What is tokenised."""
+        return self.prompt
 
-Body = ChatBody | CompletionBody
+
+class EmbeddingBody(Named, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
+    """The body of a /v1/embeddings request."""
+
+    input: str
+    dimensions: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+    encoding_format: Literal["float"] | None = None  # a vector is kept as numbers
+
+    @property
+    def text(self) -> str:
+        """What is tokenised."""
+        return self.input
+
+
+Body = ChatBody | CompletionBody | EmbeddingBody
 T = TypeVar("T")
 
 
@@ -96,6 +115,7 @@ _plain = msgspec.json.Decoder(_PlainChat)
 _bodies: dict[str, msgspec.json.Decoder[Any]] = {
     CHAT: msgspec.json.Decoder(ChatBody),
     COMPLETIONS: msgspec.json.Decoder(CompletionBody),
+    EMBEDDINGS: msgspec.json.Decoder(EmbeddingBody),
 }
 
 
@@ -206,10 +226,12 @@ def check_body(body: Body) -> None:
     Raises:
         Refused: Names what does not fit together.
     """
-    check_asked(body)
-    if isinstance(body, CompletionBody):
-        if not body.prompt:  # refused by the engine, even where the tokenizer would begin it
-            raise Refused("empty_prompt", "body: prompt is empty.")
+    if isinstance(body, Asked):
+        check_asked(body)
+    if not isinstance(body, ChatBody):
+        if not body.text:  # refused by the engine, even where the tokenizer would begin it
+            name = "prompt" if isinstance(body, CompletionBody) else "input"
+            raise Refused("empty_prompt", f"body: {name} is empty.")
         return
     for number, message in enumerate(body.messages):
         _check_message(f"body: messages[{number}]", message)

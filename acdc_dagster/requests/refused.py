@@ -5,7 +5,7 @@ import msgspec
 # Characters of a message.
 _MOST = 500
 # What a body may hold with one value only: another one is not supported, rather than wrong.
-_OF_ONE_VALUE = ("`$.stream`", "`$.echo`", "`$.include_reasoning`")
+_OF_ONE_VALUE = ("`$.stream`", "`$.echo`", "`$.include_reasoning`", "`$.encoding_format`")
 
 
 def shortened(message: str) -> str:

@@ -61,10 +61,24 @@ class StructuredOutputs(Struct, frozen=True, gc=False, forbid_unknown_fields=Tru
 STRUCTURES = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 
 
-class Asked(Struct, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
-    """What bodies of both endpoints that generate text ask for."""
+class Named(Struct, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
+    """What all bodies hold: the model, and bookkeeping of the API that changes no answer."""
 
     model: str
+    user: str | None = None
+    metadata: dict[str, Any] | None = None
+    store: bool | None = None
+    service_tier: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    priority: int | None = None
+    request_id: str | None = None
+    session_id: str | None = None
+
+
+class Asked(Named, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
+    """What bodies of both endpoints that generate text ask for."""
+
     max_tokens: Tokens | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
@@ -88,16 +102,6 @@ class Asked(Struct, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=T
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
     stream: Literal[False] | None = None
-    # Bookkeeping of the API that changes no answer.
-    user: str | None = None
-    metadata: dict[str, Any] | None = None
-    store: bool | None = None
-    service_tier: str | None = None
-    safety_identifier: str | None = None
-    prompt_cache_key: str | None = None
-    priority: int | None = None
-    request_id: str | None = None
-    session_id: str | None = None
 
 
 class ChatAsked(Asked, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):

@@ -14,7 +14,7 @@ _LEAST = -9999.0
 
 
 def answer_of(output: Any, form: Form, tokenizer: Any, reasoning: Reasoning | None) -> Answer:
-    """The answer in a finished `vllm.RequestOutput`.
+    """The answer in a finished `vllm.RequestOutput` or `vllm.PoolingRequestOutput`.
 
     Args:
         output: What vLLM put out.
@@ -22,6 +22,8 @@ def answer_of(output: Any, form: Form, tokenizer: Any, reasoning: Reasoning | No
         tokenizer: The engine's own, for tokens that vLLM gives no text of.
         reasoning: Tells the reasoning of a chat's answer apart.
     """
+    if hasattr(output.outputs, "data"):
+        return _vector(output)
     finished, times = datetime.now(UTC), output.metrics
     took = max(times.last_token_ts - times.scheduled_ts, 0.0) if times is not None else 0.0
     choices = sorted(output.outputs, key=lambda completion: completion.index)
@@ -44,6 +46,20 @@ def answer_of(output: Any, form: Form, tokenizer: Any, reasoning: Reasoning | No
         logprobs=_json(told.get("logprobs")),
         started_at=finished - timedelta(seconds=took),
         finished_at=finished,
+    )
+
+
+def _vector(output: Any) -> Answer:
+    now = datetime.now(UTC)  # vLLM tells no times of these
+    return Answer(
+        request_hash=output.request_id,
+        finish_reason="stop",
+        prompt_tokens=len(output.prompt_token_ids),
+        cached_tokens=output.num_cached_tokens or 0,
+        completion_tokens=0,
+        embedding=output.outputs.data.tolist(),
+        started_at=now,
+        finished_at=now,
     )
 
 

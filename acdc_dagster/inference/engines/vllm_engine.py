@@ -182,7 +182,9 @@ def _arguments(settings: EngineSettings) -> dict[str, Any]:
         "dtype": settings.dtype,
         "tensor_parallel_size": settings.tensor_parallel,
         "enable_expert_parallel": settings.expert_parallel > 1,
-        "enable_prefix_caching": True,
+        "runner": settings.runner,
+        # Not all models that give vectors can share prefixes; vLLM knows which.
+        "enable_prefix_caching": True if settings.runner == "generate" else None,
         "seed": 0,
         # Free whitespace lets a small model fill its answer with it up to max_tokens; only a named
         # grammar backend takes this setting. A structure starts where the reasoning ends.

@@ -24,7 +24,7 @@ class Reasoning:
         self._tokenizer = tokenizer
         self._model_config = model_config
         # The parsers ask for one, and look at nothing in it but how it is to be written.
-        request = ChatCompletionRequest(messages=[{"role": "user", "content": ""}])
+        request = ChatCompletionRequest.model_validate({"messages": []})
         self._request: Any = self._parser().adjust_request(request)
 
     def adjust(self, parameters: Any) -> None:

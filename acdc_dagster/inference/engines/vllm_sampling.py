@@ -21,7 +21,7 @@ class Form(Struct, frozen=True):
 
 
 def parameters_of(sampling: str) -> tuple[Any, Form]:
-    """The `vllm.SamplingParams` of a request, and the form of its answer.
+    """The `vllm.SamplingParams` of a request (or PoolingParams), and the form of its answer.
 
     They are those that `vllm serve` makes of the same body, but for greedy requests with several
     choices: vLLM refuses them, and here the one answer counts as all of them.
@@ -30,9 +30,13 @@ def parameters_of(sampling: str) -> tuple[Any, Form]:
         ValueError: vLLM does not take them; its VLLMValidationError is one too.
         TypeError: Likewise.
     """
+    from vllm.pooling_params import PoolingParams
     from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
 
     given: dict[str, Any] = json.loads(sampling)
+    if "task" in given:
+        pooling = PoolingParams(task=given["task"], dimensions=given.get("dimensions"))
+        return pooling, Form(chat=False)
     form = Form(given.get("n", 1), given.get("logprobs"), given.pop("chat", True))
     if given["temperature"] == 0:
         given.pop("n", None)
