@@ -32,6 +32,11 @@ class ModelPlace(Declared):
     max_model_len: int | None = Field(
         default=None, ge=1, description="Context limit in tokens, if below the model's own."
     )
+    reasoning_parser: str | None = Field(
+        default=None,
+        min_length=1,
+        description="What tells a chat's reasoning from its answer, by vLLM's name.",
+    )
 
 
 class Engine(Declared):
@@ -117,12 +122,14 @@ class Model:
     Attributes:
         context_length: Most tokens of prompt and answer together.
         revision: Names the weights and tokenizer; results of different revisions never mix.
+        reasoning_parser: vLLM's name of what tells reasoning from the answer, if the model reasons.
     """
 
     name: str
     path: Path
     revision: str
     context_length: int
+    reasoning_parser: str | None = None
 
 
 @dataclass(frozen=True)
@@ -226,7 +233,7 @@ def found_model(name: str, path: Path, place: ModelPlace | None, declared_in: st
     if place is not None and place.max_model_len is not None:
         limit = min(limit, place.max_model_len)
     revision = place.revision if place is not None and place.revision else _fingerprint(path)
-    return Model(name, path, revision, limit)
+    return Model(name, path, revision, limit, place.reasoning_parser if place else None)
 
 
 def _own_context_length(path: Path) -> int:

@@ -66,6 +66,33 @@ def request_job(declare: Declare, lines: list[str]) -> Job:
     return declare("batch", attributes, in_dot_jsonl="\n".join(lines) + "\n")
 
 
+def test_texts_become_vectors(deployment: Deployment, declare: Declare, tables: TablesOf) -> None:
+    """A file of /v1/embeddings runs through all stages, with an engine that pools."""
+    texts = {"a": "A plum", "b": "A plum", "c": "A pear", "d": "word " * 3000}
+    lines = [
+        json.dumps(
+            {
+                "custom_id": custom_id,
+                "method": "POST",
+                "url": "/v1/embeddings",
+                "body": {"model": MODEL, "input": text},
+            }
+        )
+        for custom_id, text in texts.items()
+    ]
+    job = request_job(declare, lines)
+    job_tables = tables(job)
+    prepare(job, deployment, job_tables)
+    assert read_plan(job_tables, PARTITION).engine.runner == "pooling"
+    assert infer(deployment, job_tables).done == 2
+    reconcile(job, job_tables, PARTITION)
+    results = job_tables.read("inference", PARTITION)
+    assert [len(vector) for vector in results["embedding"]] == [576, 576]
+    outputs = job_tables.read("outputs", PARTITION)
+    assert dict(outputs.select("custom_id", "status").iter_rows()) == dict.fromkeys("abc", "ok")
+    assert ledger(job_tables, PARTITION).balanced
+
+
 def test_every_row_of_a_request_file_ends_in_exactly_one_table(
     deployment: Deployment, declare: Declare, tables: TablesOf
 ) -> None:

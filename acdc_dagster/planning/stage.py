@@ -8,10 +8,11 @@ import polars as pl
 from acdc_dagster.deployment import Deployment, LocalBackend, Model
 from acdc_dagster.errors import IncompleteError
 from acdc_dagster.job import Job
-from acdc_dagster.planning.plan import EngineSettings, Plan, Shard
+from acdc_dagster.planning.plan import EngineSettings, Plan, Runner, Shard
 from acdc_dagster.planning.sample import sample_positions
 from acdc_dagster.planning.shards import cut_points, request_cost
 from acdc_dagster.prefix.order import hit_rate, sharing
+from acdc_dagster.requests.body import EMBEDDINGS
 from acdc_dagster.tables import Tables
 
 
@@ -48,7 +49,7 @@ def profile(
     lengths = rows["prompt_tokens"].to_numpy().astype(np.int64)
     lcp = rows["lcp"].to_numpy().astype(np.int64)
     settings = deployment.environment.backends.local
-    plan = _plan(job, model, settings, lengths, lcp)
+    plan = _plan(job, model, settings, lengths, lcp, _runner(tables, partition))
     sample = lengths[sample_positions(len(lengths))] if len(lengths) else lengths
     mapped = tables.read("request_map", partition, ["input_rows"])["input_rows"]
     rejected = tables.read("rejected", partition, ["input_rows"])["input_rows"]
@@ -114,6 +115,7 @@ def _plan(
     settings: LocalBackend,
     lengths: np.typing.NDArray[np.int64],
     lcp: np.typing.NDArray[np.int64],
+    runner: Runner,
 ) -> Plan:
     engine = settings.engine
     cost = request_cost(lengths, lcp, job.declared.sampling.max_tokens)
@@ -133,6 +135,8 @@ def _plan(
             tensor_parallel=1,
             expert_parallel=1,
             speculative_tokens=0,
+            runner=runner,
+            reasoning_parser=model.reasoning_parser,
             extra=engine.extra,
         ),
         shards=[
@@ -148,6 +152,12 @@ def _plan(
             "No speculation: not planned in this version.",
         ],
     )
+
+
+def _runner(tables: Tables, partition: str) -> Runner:
+    """What the engine has to give; one partition has one endpoint."""
+    first = next(tables.batches("raw_requests", partition, 1), None)
+    return "pooling" if first is not None and first["endpoint"][0] == EMBEDDINGS else "generate"
 
 
 def _quantile(values: np.typing.NDArray[np.int64], at: float) -> int:

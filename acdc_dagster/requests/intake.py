@@ -13,8 +13,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from acdc_dagster.requests.batch import REQUEST, Batch, Source
-from acdc_dagster.requests.body import Refused, shortened
 from acdc_dagster.requests.prompts.chunks import by_chunk
+from acdc_dagster.requests.refused import Refused, shortened
 from acdc_dagster.requests.rejected import Rejection
 from acdc_dagster.spool import temporary_files
 
