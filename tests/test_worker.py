@@ -208,19 +208,19 @@ def test_when_told_to_stop_running_requests_end_and_the_rest_waits(tables: Table
     with pytest.raises(Stopped):
         run(tables, plan_of(100, extra), stop=stop, tell=tell)
     assert len(results(tables)) <= 8
-    with pytest.raises(Stopped):  # in mid-work
-        run(tables, plan_of(100, extra), stop=_set_later(1.0), tell=lambda _: None)
+    stop = threading.Event()
+
+    def tell_in_mid_work(event: Event) -> None:
+        if event.kind == "progress" and event.computed:
+            stop.set()
+
+    with pytest.raises(Stopped):
+        run(tables, plan_of(100, {"step_seconds": 0.05}), stop=stop, tell=tell_in_mid_work)
     some = results(tables)
     assert 0 < len(some) < 100
     finished = run(tables, plan_of(100))
     assert finished.computed == 100 - len(some)
     assert len(results(tables)) == 100
-
-
-def _set_later(seconds: float) -> threading.Event:
-    event = threading.Event()
-    threading.Timer(seconds, event.set).start()
-    return event
 
 
 def test_the_newest_worker_takes_the_shard_over(tables: Tables) -> None:

@@ -17,10 +17,10 @@ from polars.exceptions import PolarsError
 
 from acdc_dagster.errors import SourceError
 from acdc_dagster.requests.batch import REQUEST, Batch
-from acdc_dagster.requests.body import Refused
 from acdc_dagster.requests.files.foreign import LineReader
 from acdc_dagster.requests.files.remote import RemoteFile, remote_files
 from acdc_dagster.requests.packed import open_unpacked
+from acdc_dagster.requests.refused import Refused
 from acdc_dagster.requests.rejected import Rejection
 from acdc_dagster.requests.source_chunks import CHUNK_BYTES, LineChunks, SourceChunk
 
