@@ -145,5 +145,5 @@ def test_a_folder_without_a_configuration_is_told(tmp_path: Path) -> None:
         read_shape(tmp_path)
     for text in ("{", "[]"):
         (tmp_path / "config.json").write_text(text)
-        with pytest.raises(ModelError, match="no JSON object|cannot be read"):
+        with pytest.raises(ModelError, match=r"no JSON object|cannot be read"):
             read_shape(tmp_path)
