@@ -22,6 +22,7 @@ class Workload:
         uncached_tokens: Those computed, if each request follows its predecessor in prefix order.
         decode_steps: Tokens of the answers but the first of each, which the prompt's step gives.
         prefill_pairs: Pairs of tokens that attend to one another while prompts are computed.
+        prompt_pairs: The same if nothing were found in the cache.
         context: Mean tokens of context of a running request, over time.
         context_spread: Its standard deviation.
         own: Of that context, the mean tokens that the requests before it do not have.
@@ -36,6 +37,7 @@ class Workload:
     uncached_tokens: float
     decode_steps: float
     prefill_pairs: float
+    prompt_pairs: float
     context: float
     context_spread: float
     own: float
@@ -97,7 +99,7 @@ def workload(
         chunk: Prompt tokens that a step computes at most.
     """
     if len(lengths) == 0:
-        return Workload(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, np.zeros(0))
+        return Workload(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, np.zeros(0))
     shared = np.minimum(lcp, lengths - 1) // block_size * block_size
     uncached = (lengths - shared).astype(np.float64)
     weight = answers / max(float(answers.sum()), 1.0)
@@ -111,6 +113,7 @@ def workload(
         uncached_tokens=float(uncached.sum()),
         decode_steps=float(np.maximum(answers - 1, 0).sum()),
         prefill_pairs=float((uncached * (shared + uncached / 2)).sum()),
+        prompt_pairs=float((lengths.astype(np.float64) ** 2).sum() / 2),
         context=context,
         context_spread=math.sqrt(max(spread, 0.0)),
         own=context - float(weight @ shared) + block_size / 2,  # its last block is half full
