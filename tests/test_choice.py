@@ -92,6 +92,12 @@ def test_a_model_of_several_nodes_gets_pipeline_stages() -> None:
     assert all(each.layout.pipeline == 1 for each in within)
 
 
+def test_less_than_a_node_is_a_pool() -> None:
+    """Two GPUs of a node of eight give one layout of two and two of one each."""
+    found = candidates(shape("Llama-3.1-8B"), [pool("H100", 2)], job(1000, 100))
+    assert {str(each.layout) for each in found} == {"T1-D1", "T1-D2", "T2-D1"}
+
+
 def test_what_fits_nowhere_is_told_with_what_would() -> None:
     """The limiting bytes, and the fewest GPUs in powers of two."""
     model, work = shape("DeepSeek-V3"), job(1000, 100)

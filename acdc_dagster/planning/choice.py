@@ -118,7 +118,7 @@ def fitting(
     """Layouts of a pool that fit and that do not; with pipeline stages only if no other fits."""
     fit: list[Prediction] = []
     unfit: list[Unfit] = []
-    for stages in range(1, pool.count // pool.gpu.per_node + 1):
+    for stages in range(1, max(pool.count // pool.gpu.per_node, 1) + 1):
         for layout in layouts(shape, pool, stages):
             predicted = predict(shape, pool, layout, job, limits)
             if isinstance(predicted, Unfit):
@@ -138,11 +138,6 @@ def _fits_nowhere(
     lacking: Sequence[Unfit],
 ) -> PlanError:
     names = ", ".join(map(str, pools))
-    if not lacking:
-        return PlanError(
-            f"The model's {shape.attention.heads} heads cannot be shared over {names}.",
-            "Give another number of GPUs.",
-        )
     near = min(lacking, key=lambda each: each.needed - each.pool.gpu.memory * UTILISATION)
     enough = (
         str(larger)

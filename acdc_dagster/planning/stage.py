@@ -6,11 +6,12 @@ import numpy as np
 import polars as pl
 
 from acdc_dagster.deployment import Deployment, LocalBackend, Model
-from acdc_dagster.errors import IncompleteError
+from acdc_dagster.errors import IncompleteError, ModelError
 from acdc_dagster.job import Job
 from acdc_dagster.planning.plan import EngineSettings, Plan, Shard
 from acdc_dagster.planning.sample import sample_positions
-from acdc_dagster.planning.shards import cut_points, request_cost
+from acdc_dagster.planning.shapes.model import read_shape
+from acdc_dagster.planning.shards import ATTENTION_WEIGHT, cut_points, request_cost
 from acdc_dagster.prefix.order import hit_rate, sharing
 from acdc_dagster.tables import Tables
 
@@ -94,7 +95,12 @@ def _plan(
     lcp: np.typing.NDArray[np.int64],
 ) -> Plan:
     engine = settings.engine
-    cost = request_cost(lengths, lcp, job.declared.sampling.max_tokens)
+    cost = request_cost(
+        lengths,
+        lcp,
+        job.declared.sampling.max_tokens,
+        attention_weight=_attention_weight(model),
+    )
     ranges = cut_points(lcp, cost, settings.replicas)
     return Plan(
         backend=job.declared.backend,
@@ -126,6 +132,14 @@ def _plan(
             "No speculation: not planned in this version.",
         ],
     )
+
+
+def _attention_weight(model: Model) -> float:
+    """The model's own; a model that the planner cannot describe can still be run."""
+    try:
+        return read_shape(model.path).attention_weight
+    except ModelError:
+        return ATTENTION_WEIGHT
 
 
 def _quantile(values: np.typing.NDArray[np.int64], at: float) -> int:

@@ -22,7 +22,7 @@ def reasons(choice: Choice, shape: ModelShape, job: Workload, limits: EngineLimi
     ]
     others = [each for each in choice.candidates if _how(each) != _how(best)]
     if others:
-        other = others[0]
+        other = choose(others).best
         change = other.seconds / best.seconds - 1
         said.append(
             f"The next, {other.layout} on {other.pool}, takes {duration(other.seconds)} "
@@ -33,8 +33,9 @@ def reasons(choice: Choice, shape: ModelShape, job: Workload, limits: EngineLimi
                 else "."
             )
         )
-    if shape.attention.kv_heads < best.pool.gpu.per_node and not shape.attention.latent:
-        heads = shape.attention.kv_heads
+    heads = shape.attention.kv_heads
+    beyond = any(each.layout.tensor > heads for each in choice.candidates)
+    if beyond and not shape.attention.latent:
         said.append(
             f"Beyond T{heads} the model's {heads} KV heads would be kept on several GPUs each."
         )
