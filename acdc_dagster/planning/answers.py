@@ -64,5 +64,5 @@ def expected_answers(
     return ExpectedAnswers(
         tokens=np.minimum(drawn, caps),
         source=f"{len(seen):,} answers of {partitions} earlier partition(s)",
-        cut=float((seen["finish_reason"] == "length").fill_null(value=False).mean() or 0.0),
+        cut=int((seen["finish_reason"] == "length").sum()) / len(seen),
     )

@@ -128,7 +128,8 @@ def _chunk_contexts(shared: Floats, uncached: Floats, chunk: int) -> Floats:
     """Mean context of the tokens of chunks spread evenly over the uncached tokens, sorted."""
     ends = np.cumsum(uncached)
     size = min(float(chunk), float(ends[-1]))
-    starts = np.linspace(0, ends[-1] - size, min(_CHUNKS, max(math.ceil(ends[-1] / size), 64)))
+    chunks = min(_CHUNKS, max(math.ceil(ends[-1] / size), 64))
+    starts: Floats = np.linspace(0.0, float(ends[-1]) - size, chunks, dtype=np.float64)
     pairs_before = np.append(0.0, np.cumsum(uncached * (shared + uncached / 2)))
     begins = np.append(0.0, ends)
 
