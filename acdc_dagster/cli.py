@@ -98,6 +98,53 @@ def check(
 @main.command()
 @click.argument("job")
 @click.option("--partition", help="Partition key; needed if the job has partitions.")
+@click.option(
+    "--gpu",
+    "gpus",
+    multiple=True,
+    metavar="NAME:COUNT",
+    help="GPUs to plan for, like H100:16; may be given several times. Else this machine.",
+)
+@click.option(
+    "--within",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="HOURS",
+    help="The cheapest layout that is done by then, instead of the fastest.",
+)
+@click.option(
+    "--budget",
+    type=click.FloatRange(min=0, min_open=True),
+    help="The most it may cost, in the currency of price_hour.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def plan(
+    job: str,
+    partition: str | None,
+    gpus: tuple[str, ...],
+    within: float | None,
+    budget: float | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Say how long a prepared partition of JOB would take on which layout of GPUs, and why.
+
+    Needs no GPU, and starts and writes nothing. Exit code 0 if the limits are met, 1 if not.
+    """
+    from acdc_dagster.deployment import Deployment
+    from acdc_dagster.lineage.partitions import WHOLE
+    from acdc_dagster.planning.choice import Goal
+    from acdc_dagster.planning.forecast import forecast
+
+    deployment = Deployment.load()
+    goal = Goal(None if within is None else within * 3600, budget)
+    found = forecast(deployment.job(job), deployment, partition or WHOLE, gpus, goal)
+    click.echo(found.as_json() if as_json else found.as_text())
+    sys.exit(0 if found.choice.met else 1)
+
+
+@main.command()
+@click.argument("job")
+@click.option("--partition", help="Partition key; needed if the job has partitions.")
 def run(job: str, partition: str | None) -> None:
     """Materialise all five assets of JOB for one partition, and say what came out.
 

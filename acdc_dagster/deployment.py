@@ -16,6 +16,7 @@ from pydantic import Field
 
 from acdc_dagster.declared import Declared, declaration
 from acdc_dagster.errors import DeclarationError, ModelError
+from acdc_dagster.gpus import Gpu
 from acdc_dagster.job import Job, version_of
 from acdc_dagster.prices import Prices
 
@@ -111,6 +112,9 @@ class Environment(Declared):
         description="Passed to delta-rs; credentials come from its environment variables.",
     )
     models: dict[str, ModelPlace]
+    gpus: dict[str, Gpu] = Field(
+        default_factory=dict, description="GPUs to plan for, beside those known; see acdc plan."
+    )
     backends: Backends = Backends()
     prices: Prices = Prices()
 

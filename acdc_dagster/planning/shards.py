@@ -13,8 +13,9 @@ Range = tuple[int, int]
 # Two cuts bound a shard, so this makes none dearer than 1.02 of the mean.
 _SLACK = 0.01
 _ROUNDING = 1e-9  # of sums of costs
-# 2 * 32 layers * 32 heads * 128 / 8.03e9 weights: a model of eight billion.
-_ATTENTION_WEIGHT = 3.3e-5
+# 2 * 32 layers * 32 heads * 128 / 8.03e9 weights: a model of eight billion, where a model's own
+# weight is not known.
+ATTENTION_WEIGHT = 3.3e-5
 
 
 def request_cost(
@@ -22,7 +23,7 @@ def request_cost(
     lcp: Ints,
     decode_tokens: Ints | float,
     decode_weight: float = 1.0,
-    attention_weight: float = _ATTENTION_WEIGHT,
+    attention_weight: float = ATTENTION_WEIGHT,
 ) -> Floats:
     """Expected work of each request in prefix order, in prompt tokens of a short request.
 

@@ -6,11 +6,12 @@ import numpy as np
 import polars as pl
 
 from acdc_dagster.deployment import Deployment, LocalBackend, Model
-from acdc_dagster.errors import IncompleteError
+from acdc_dagster.errors import IncompleteError, ModelError
 from acdc_dagster.job import Job
 from acdc_dagster.planning.plan import EngineSettings, Plan, Runner, Shard
 from acdc_dagster.planning.sample import sample_positions
-from acdc_dagster.planning.shards import cut_points, request_cost
+from acdc_dagster.planning.shapes.model import read_shape
+from acdc_dagster.planning.shards import ATTENTION_WEIGHT, cut_points, request_cost
 from acdc_dagster.prefix.order import hit_rate, sharing
 from acdc_dagster.requests.body import EMBEDDINGS
 from acdc_dagster.tables import Tables
@@ -118,7 +119,12 @@ def _plan(
     runner: Runner,
 ) -> Plan:
     engine = settings.engine
-    cost = request_cost(lengths, lcp, job.declared.sampling.max_tokens)
+    cost = request_cost(
+        lengths,
+        lcp,
+        job.declared.sampling.max_tokens,
+        attention_weight=_attention_weight(model),
+    )
     ranges = cut_points(lcp, cost, settings.replicas)
     return Plan(
         backend=job.declared.backend,
@@ -158,6 +164,14 @@ def _runner(tables: Tables, partition: str) -> Runner:
     """What the engine has to give; one partition has one endpoint."""
     first = next(tables.batches("raw_requests", partition, 1), None)
     return "pooling" if first is not None and first["endpoint"][0] == EMBEDDINGS else "generate"
+
+
+def _attention_weight(model: Model) -> float:
+    """The model's own; a model that the planner cannot describe can still be run."""
+    try:
+        return read_shape(model.path).attention_weight
+    except ModelError:
+        return ATTENTION_WEIGHT
 
 
 def _quantile(values: np.typing.NDArray[np.int64], at: float) -> int:

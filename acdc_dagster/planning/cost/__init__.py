@@ -1,0 +1,1 @@
+"""What a layout of GPUs does with a job: memory, time of a step, time of the whole."""

@@ -1,0 +1,144 @@
+"""What `acdc plan` found, as text and as JSON."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acdc_dagster.planning.choice import Choice
+from acdc_dagster.planning.cost.makespan import Prediction
+from acdc_dagster.planning.why import duration
+
+_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Quantiles of a count of tokens."""
+
+    p50: int
+    p95: int
+    max: int
+    sum: int
+
+    @staticmethod
+    def of(values: NDArray[np.int64]) -> "Spread":
+        """Those of `values`, which are not empty."""
+        p50, p95, most = (
+            int(each) for each in np.quantile(values, (0.5, 0.95, 1.0), method="higher")
+        )
+        return Spread(p50, p95, most, int(values.sum()))
+
+    def __str__(self) -> str:
+        return f"p50 {self.p50:,}, p95 {self.p95:,}, max {self.max:,}, sum {self.sum:,}"
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a partition holds, what each layout would take for it, and which one is best.
+
+    Attributes:
+        prompts: Tokens of the prompts.
+        answers: Expected tokens of the answers.
+        answers_from: Where those come from.
+        answers_cut: Share of the observed answers that ended at their cap; None: none observed.
+        sharing: Share of prompt tokens that the request before has too, 0 to 1.
+        hit_rate: Share of prompt tokens that whole KV blocks give back, 0 to 1.
+        why: The reasons for the choice, in sentences.
+    """
+
+    job: str
+    partition: str
+    model: str
+    requests: int
+    prompts: Spread
+    answers: Spread
+    answers_from: str
+    answers_cut: float | None
+    sharing: float
+    hit_rate: float
+    choice: Choice
+    why: list[str]
+
+    def as_json(self) -> str:
+        """One object; times in seconds, rates in tokens/s."""
+        fields: dict[str, Any] = {
+            name: value for name, value in vars(self).items() if name not in ("choice", "why")
+        }
+        fields |= {"prompts": asdict(self.prompts), "answers": asdict(self.answers)}
+        best = self.choice.best
+        fields |= {
+            "best": _fields(best),
+            "limits_met": self.choice.met,
+            "candidates": [_fields(each) for each in self.choice.candidates],
+            "why": self.why,
+        }
+        return json.dumps(fields, ensure_ascii=False)
+
+    def as_text(self) -> str:
+        """Lines for a terminal."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        cut = "" if not self.answers_cut else f"; {self.answers_cut:.0%} were cut at max_tokens"
+        yield f"{self.job}, partition {self.partition}, {self.model}: {self.requests:,} requests"
+        yield f"prompt tokens     {self.prompts}"
+        yield f"answer tokens     {self.answers}"
+        yield f"                  from {self.answers_from}{cut}"
+        yield f"sharing           {self.sharing:.1%}; {self.hit_rate:.1%} in whole KV blocks"
+        yield ""
+        yield from self._table()
+        yield ""
+        if not self.choice.met:
+            yield "No layout meets the limits; the one marked * misses them least."
+        yield from self.why
+
+    def _table(self) -> Iterator[str]:
+        found, best = self.choice.candidates, self.choice.best
+        shown = found[:_SHOWN]
+        if best not in shown:
+            shown = [*shown, best]
+        priced = all(each.cost is not None for each in found)
+        head = ["  layout", "pool", "at once", "prefill/s", "decode/s", "wait", "time", "GPU-h"]
+        rows = [[*head, *(["cost"] if priced else []), "source"]]
+        for each in shown:
+            row = [
+                f"{'*' if each == best else ' '} {each.layout}",
+                str(each.pool),
+                f"{each.sequences:,}",
+                f"{each.prefill_rate:,.0f}",
+                f"{each.decode_rate:,.0f}",
+                f"{each.imbalance - 1:.0%}",
+                duration(each.seconds),
+                f"{each.gpu_seconds / 3600:.2f}",
+            ]
+            rows.append([*row, *([f"{each.cost:.2f}"] if priced else []), each.source])
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            left = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
+            right = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
+            yield "  ".join([*left, *right])
+        if len(found) > len(shown):
+            yield f"  … and {len(found) - len(shown)} slower ones"
+
+
+def _fields(each: Prediction) -> dict[str, Any]:
+    return {
+        "gpu": each.pool.name,
+        "gpus": each.layout.gpus,
+        **asdict(each.layout),
+        "sequences": each.sequences,
+        "step_seconds": each.step_seconds,
+        "prefill_tokens_per_second": each.prefill_rate,
+        "decode_tokens_per_second": each.decode_rate,
+        "imbalance": each.imbalance,
+        "bound": each.bound,
+        "start_seconds": each.start_seconds,
+        "seconds": each.seconds,
+        "gpu_seconds": each.gpu_seconds,
+        "cost": each.cost,
+        "source": each.source,
+    }

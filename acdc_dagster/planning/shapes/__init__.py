@@ -1,0 +1,1 @@
+"""What a model weighs and keeps for each token."""

@@ -1,0 +1,98 @@
+"""The reasons for a choice, in words: what wins, by how much, and what would change it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from acdc_dagster.gpus import Pool
+from acdc_dagster.planning.choice import TIE, Choice, choose, fitting
+from acdc_dagster.planning.cost.makespan import BOUNDS, EngineLimits, Prediction
+from acdc_dagster.planning.cost.workload import Workload
+from acdc_dagster.planning.shapes.model import ModelShape
+
+# Layouts nearer than this are not told apart by a roofline; see docs/planning.md.
+_DOUBTFUL = 5 * TIE
+
+
+def reasons(choice: Choice, shape: ModelShape, job: Workload, limits: EngineLimits) -> list[str]:
+    """Why the chosen layout wins, by how much, and what would change it, in sentences."""
+    best = choice.best
+    said = [
+        f"{best.layout} on {best.pool} is done in {duration(best.seconds)}, of which "
+        f"{duration(best.start_seconds)} to start; most of a step goes into {BOUNDS[best.bound]}."
+    ]
+    others = [each for each in choice.candidates if _how(each) != _how(best)]
+    if others:
+        other = choose(others).best
+        change = other.seconds / best.seconds - 1
+        said.append(
+            f"The next, {other.layout} on {other.pool}, takes {duration(other.seconds)} "
+            f"({change:+.0%}) and {other.gpu_seconds / best.gpu_seconds - 1:+.0%} GPU-seconds"
+            + (
+                "; that is within what the roofline can tell, so measure both if it matters."
+                if abs(change) <= _DOUBTFUL
+                else "."
+            )
+        )
+    heads = shape.attention.kv_heads
+    beyond = any(each.layout.tensor > heads for each in choice.candidates)
+    if beyond and not shape.attention.latent:
+        said.append(
+            f"Beyond T{heads} the model's {heads} KV heads would be kept on several GPUs each."
+        )
+    pools = list({str(each.pool): each.pool for each in choice.candidates}.values())
+    for what, changed in _what_if(job):
+        again = _fastest(shape, pools, changed, limits)
+        if again is None:
+            said.append(f"With {what} nothing fits.")
+        elif _how(again) != _how(best):
+            said.append(f"With {what} {again.layout} on {again.pool} would be the fastest.")
+    return said
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a reader takes them in: 42 s, 12 min, 3.5 h."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def _how(each: Prediction) -> tuple[str, int, int, int]:
+    """What makes two plans different in kind: not the number of replicas."""
+    layout = each.layout
+    return each.pool.name, layout.tensor, layout.expert, layout.pipeline
+
+
+def _fastest(
+    shape: ModelShape, pools: Sequence[Pool], job: Workload, limits: EngineLimits
+) -> Prediction | None:
+    found = [each for pool in pools for each in fitting(shape, pool, job, limits)[0]]
+    return choose(found).best if found else None
+
+
+def _what_if(job: Workload) -> list[tuple[str, Workload]]:
+    """The job with other answers and without a prefix cache."""
+    longer, shorter = (_answers_times(job, factor) for factor in (4.0, 0.25))
+    uncached = replace(
+        job,
+        uncached_tokens=job.prompt_tokens,
+        prefill_pairs=job.prompt_pairs,
+        own=job.context,
+        mean_lcp=0.0,
+    )
+    asked = [("answers four times as long", longer), ("answers a quarter as long", shorter)]
+    return [*asked, ("no prefix shared", uncached)] if job.hit_rate > 0.05 else asked
+
+
+def _answers_times(job: Workload, factor: float) -> Workload:
+    """The job with each answer so many times as long."""
+    answers = job.longest_answer
+    mean = (job.decode_steps + job.requests) / max(job.requests, 1)
+    more = (factor - 1) * mean / 2
+    return replace(
+        job,
+        decode_steps=max(job.decode_steps + (factor - 1) * mean * job.requests, 0.0),
+        context=max(job.context + more, 1.0),
+        own=max(job.own + more, 1.0),
+        longest=max(job.longest + int((factor - 1) * answers), 1),
+        longest_answer=max(int(factor * answers), 1),
+    )
