@@ -48,9 +48,14 @@ def test_kv_tokens_of_qwen3_on_eight_h20() -> None:
     ],
 )
 def test_decode_rates_of_the_papers_layouts(answer: int, recorded: list[int]) -> None:
-    """Near the recorded roofline in value, and in the same order."""
+    """As the recorded roofline says of them beside one another, and in the same order.
+
+    That one leaves out the copies of tokens to their experts, so its rates are higher.
+    """
     rates = [decode_rate(layout, answer) for layout in PAPER]
-    assert rates == pytest.approx(recorded, rel=0.2)
+    beside_the_first = [rate / rates[0] for rate in rates]
+    assert beside_the_first == pytest.approx([rate / recorded[0] for rate in recorded], rel=0.1)
+    assert all(0.6 < rate / there < 1.05 for rate, there in zip(rates, recorded, strict=True))
     assert (np.argsort(rates) == np.argsort(recorded)).all()
     if answer >= 10_000:  # the paper: T8 loses more than a third to T4
         assert rates[3] < 0.67 * rates[2]
@@ -150,7 +155,7 @@ def test_a_step_takes_the_longer_of_work_and_reading() -> None:
     """By hand for a dense model: small batches read the weights, large ones compute."""
     shape: ModelShape = SHAPES["Llama-3.1-8B"]
     gpu: Gpu = GPUS["H100"]
-    ideal = Efficiency(1, 1, 1, 0, 0)
+    ideal = Efficiency(1, 1, 1, 0, 0, 1)
     small = step_time(shape, gpu, Layout(), Batch(1, 1, 0), ideal)
     read = 2 * (shape.token_params + shape.table_params) / 3.35e12
     assert small.total == pytest.approx(read)

@@ -22,13 +22,15 @@ class Efficiency:
         attention: Of the memory's, reading KV.
         latency: Seconds that a collective takes however little it sends.
         overhead: Seconds a step beside its kernels: scheduling, sampling, launching.
+        prefill: Of the dense rate, in the attention of prompts.
     """
 
     compute: float = 0.70
     bandwidth: float = 0.65
-    attention: float = 0.60
+    attention: float = 0.75
     latency: float = 5e-6
     overhead: float = 3e-3
+    prefill: float = 0.55
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,8 @@ def _attention(shape: ModelShape, gpu: Gpu, layout: Layout, part: Batch, rate: E
     prompt_tokens = part.tokens - part.sequences
     in_windows = min(part.pairs, prompt_tokens * attention.window)
     pairs = attention.full_layers * part.pairs + attention.window_layers * in_windows
-    prefill = 2 * pairs * attention.prefill_values / split / flops
+    prefill = 2 * pairs * attention.prefill_values / split
+    prefill /= gpu.flops(fp8=False) * rate.prefill
     return max(decode, read / (gpu.bandwidth * rate.attention)) + prefill
 
 
@@ -136,9 +139,14 @@ def _experts(
         mean = max(tokens * mlp.experts_per_token / layout.expert, 1.0)
         uneven += normal_maximum(layout.expert) / mean**0.5
     reading = gpu.bandwidth * rate.bandwidth
-    return max(
-        2 * tokens * per_token * uneven / flops, shape.precision.expert * held * chosen / reading
-    )
+    # A token is copied to each of its experts and their answers are summed: vLLM's kernels touch
+    # 4 hidden vectors an expert on each GPU, and the experts' own width 6 times on one.
+    width = mlp.expert_params / (mlp.layers * mlp.experts * 3 * shape.hidden)
+    touched = 4 * shape.hidden + 6 * width / layout.expert_gpus
+    copies = tokens * mlp.experts_per_token * mlp.layers / layout.pipeline * touched * 2
+    multiplied = 2 * tokens * per_token * uneven / flops
+    read = shape.precision.expert * held * chosen / reading
+    return max(multiplied, read) + copies / reading
 
 
 def _links(shape: ModelShape, gpu: Gpu, layout: Layout, part: Batch, rate: Efficiency) -> float:
