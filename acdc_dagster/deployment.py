@@ -17,6 +17,7 @@ from pydantic import Field
 from acdc_dagster.declared import Declared, declaration
 from acdc_dagster.errors import DeclarationError, ModelError
 from acdc_dagster.job import Job, version_of
+from acdc_dagster.prices import Prices
 
 _COMPONENT = "BatchInferenceComponent"
 
@@ -111,6 +112,7 @@ class Environment(Declared):
     )
     models: dict[str, ModelPlace]
     backends: Backends = Backends()
+    prices: Prices = Prices()
 
 
 @dataclass(frozen=True)

@@ -123,6 +123,15 @@ class Tables:
         with _storage(f"read {self.uri(name)}"):
             yield from in_order(self._files(name, partition), columns[0], columns, wanted)
 
+    def partitions(self, name: TableName) -> list[str]:
+        """The partition keys that a table has rows of; read from its log, not from its rows."""
+        with _storage(f"read {self.uri(name)}"):
+            table = self._open(name)
+            if table is None:
+                return []
+            added = pl.DataFrame(table.get_add_actions(flatten=True))
+            return added["partition.partition_key"].unique().sort().to_list() if len(added) else []
+
     def count(self, name: TableName, partition: str | None = None) -> int:
         """Rows of one partition, or of all."""
         return self.collect(self.scan(name, partition).select(pl.len())).item()
@@ -136,6 +145,7 @@ class Tables:
         schema: pl.Schema | None = None,
         stage: str | None = None,
         row_bytes: float = 0.0,
+        marks: Mapping[str, int] | None = None,
     ) -> None:
         """Replace one partition (of one stage, for `rejected`) in a single commit.
 
@@ -148,6 +158,7 @@ class Tables:
             stage: For `rejected`: the stage whose rows are replaced.
             row_bytes: About how large a row is, so that row groups are small enough to be read one
                 by one; needed only where rows can be larger than some kB.
+            marks: Numbers to keep with the commit, each until another comes by its name.
         """
         target = schema or SCHEMAS[name]
         keys = {"partition_key": partition} | ({"stage": stage} if stage is not None else {})
@@ -165,7 +176,16 @@ class Tables:
                     predicate=predicate,
                     schema_mode="merge" if schema is not None else None,
                     writer_properties=_writer(group),
+                    commit_properties=CommitProperties(
+                        app_transactions=[Transaction(*mark) for mark in (marks or {}).items()]
+                    ),
                 )
+
+    def mark(self, name: TableName, key: str) -> int | None:
+        """The number that a commit of the table left by that name; None if none did."""
+        with _storage(f"read {self.uri(name)}"):
+            table = self._open(name)
+            return None if table is None else table.transaction_version(key)
 
     def appender(self, name: TableName, app_id: str) -> "Appender":
         """A writer that adds chunks to the table exactly once; makes the table if need be."""

@@ -43,6 +43,7 @@ _ENGINE = {
     "kv_cache_gib": 1,
     "dtype": "float32",
 }
+_MOST_TOKENS = 2048  # of prompt and answer
 
 
 def extra_of(kv_blocks: int) -> dict[str, Any]:
@@ -60,7 +61,7 @@ def prepared(file: str, folder: str, model: str, kv_blocks: int) -> Work:
         (place / "resources").mkdir()
         environment = {
             "tables": "tables",
-            "models": {MODEL: {"path": model}},
+            "models": {MODEL: {"path": model, "max_model_len": _MOST_TOKENS}},
             "backends": {"local": {"engine": {**_ENGINE, "extra": extra_of(kv_blocks)}}},
         }
         (place / "resources" / "local.yaml").write_text(yaml.safe_dump(environment))
@@ -107,6 +108,7 @@ def bare(folder: str) -> Work:
     (shard,) = plan.shards
     count = shard.requests
     left = Left(
+        "sorted_requests",
         shard,
         np.ones(count, np.bool_),
         np.zeros(count, np.int32),
@@ -163,6 +165,7 @@ def run_batch(file: str, out: str, model: str, kv_blocks: int) -> Work:
         *("--max-num-batched-tokens", str(_ENGINE["max_num_batched_tokens"])),
         *("--block-size", str(_ENGINE["block_size"]), "--enforce-eager"),
         *("--num-gpu-blocks-override", str(kv_blocks), "--enable-prefix-caching"),
+        *("--max-model-len", str(_MOST_TOKENS)),
     ]
 
     def run() -> dict[str, Any]:

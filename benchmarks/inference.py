@@ -26,6 +26,8 @@ from benchmarks.engines import ENVIRONMENT
 from benchmarks.measure import Step, Taken, alternate, run
 from benchmarks.sharing import bbh, xquad
 
+Chat = list[dict[str, str]]
+
 _REPEATED = 0.06  # of the rows
 _ANSWER_TOKENS = 8
 _BLOCK = 32
@@ -45,24 +47,23 @@ class Bench:
 
     def request_file(self, name: str) -> tuple[str, int]:
         """A shuffled OpenAI-batch file, and KV blocks so few that its order matters."""
-        prompts = list(self._prompts(name))
-        chosen = np.random.default_rng(3)
-        prompts += prompts[: int(_REPEATED * len(prompts))]
-        prompts = [prompts[at] for at in chosen.permutation(len(prompts))]
+        chats = list(self._chats(name))
+        chats += chats[: int(_REPEATED * len(chats))]
+        chats = [chats[at] for at in np.random.default_rng(3).permutation(len(chats))]
         file = self.folder / f"{name}.jsonl"
-        file.write_text("\n".join(map(_line, range(len(prompts)), prompts)) + "\n")
-        longest = max(map(len, prompts)) // 3 + 40 + _ANSWER_TOKENS  # in tokens, about
+        file.write_text("\n".join(map(_line, range(len(chats)), chats)) + "\n")
+        characters = max(sum(len(message["content"]) for message in chat) for chat in chats)
+        longest = characters // 3 + 40 + _ANSWER_TOKENS  # in tokens, about
         return str(file), 17 * (longest // _BLOCK + 1)
 
     def names(self) -> list[str]:
         """The sets that are run."""
         return ["bbh", "xquad"] if self.data is not None else ["short"]
 
-    def _prompts(self, name: str) -> Iterator[str]:
+    def _chats(self, name: str) -> Iterator[Chat]:
         if self.data is None:
             lines = request_lines(SETS[name], self.rows)
-            bodies = (json.loads(line)["body"] for line in lines)
-            return (body["messages"][0]["content"] for body in bodies)
+            return (json.loads(line)["body"]["messages"] for line in lines)
         prompts = list({"bbh": bbh, "xquad": xquad}[name](self.data))
         # Whole groups, so that the few rows share what all share.
         return islice(
@@ -70,10 +71,10 @@ class Bench:
         )
 
 
-def _line(number: int, prompt: str) -> str:
+def _line(number: int, chat: Chat) -> str:
     body = {
         "model": MODEL,
-        "messages": [{"role": "user", "content": prompt}],
+        "messages": chat,
         "max_tokens": _ANSWER_TOKENS,
         "temperature": 0,
     }
@@ -186,7 +187,7 @@ def main() -> None:
         bench = Bench(
             Path(folder),
             options.data,
-            rows=options.rows or (24 if options.quick else 240),
+            rows=options.rows or (60 if options.quick else 240),
             rounds=1 if options.quick else 3,
             simulated_rows=2_000 if options.quick else 200_000,
         )

@@ -26,7 +26,8 @@ from acdc_dagster.inference.events import Event
 from acdc_dagster.job import Job
 from acdc_dagster.planning.stage import profile, read_plan
 from acdc_dagster.prefix.stage import sort_requests
-from acdc_dagster.reconcile.stage import ledger, reconcile
+from acdc_dagster.reconcile.ledger import ledger
+from acdc_dagster.reconcile.stage import reconcile
 from acdc_dagster.requests.stage import take_in
 from acdc_dagster.tables import Tables
 
@@ -273,6 +274,14 @@ def engine_of(worker_pid: int) -> int | None:
     return int(children[0]) if children else None
 
 
+def is_alive(pid: int) -> bool:
+    """Whether the process is there, and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
 def test_random_kills_of_worker_and_engine_leave_one_result_each(
     deployment: Deployment, declare: Declare, tables: TablesOf
 ) -> None:
@@ -289,7 +298,7 @@ def test_random_kills_of_worker_and_engine_leave_one_result_each(
     chosen = random.Random(7)
     generated, kills, worker_kills = 0, 0, 0
     while True:
-        last = Event("loading", 0)
+        last, engines = Event("loading", 0), set[int]()
         with worker(deployment, job_tables) as process:
             assert process.stdout is not None
             end = threading.Timer(0, lambda: None)
@@ -303,13 +312,19 @@ def test_random_kills_of_worker_and_engine_leave_one_result_each(
 
             for line in process.stdout:
                 last = Event.parse(line) or last
-                if last.kind in ("running", "progress") and kills < KILLS and not end.is_alive():
-                    end = threading.Timer(chosen.uniform(0.0, 6.0), kill)
-                    end.start()
+                if last.kind in ("running", "progress"):
+                    engines.add(engine_of(process.pid) or 0)  # 0 is nobody's
+                    if kills < KILLS and not end.is_alive():
+                        end = threading.Timer(chosen.uniform(0.0, 6.0), kill)
+                        end.start()
             end.cancel()
-            engine = engine_of(process.pid) if process.poll() is None else None
-            assert engine is None
             code = process.wait(60)
+        for _ in range(100):
+            if not any(map(is_alive, engines)):
+                break
+            time.sleep(0.1)
+        else:
+            pytest.fail("an engine outlives its worker")
         generated += last.generated_tokens
         if code == 0:
             break

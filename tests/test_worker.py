@@ -311,3 +311,18 @@ def test_a_crash_around_a_commit_costs_that_chunk_only(
     finished = run(tables, plan)
     assert finished.computed == 40
     assert len(results(tables)) == 40
+
+
+def test_a_second_attempt_does_what_is_in_retries(tables: Tables) -> None:
+    """With a number of its own, whatever the first one left; once."""
+    fill(tables, 3)
+    run(tables, plan_of(3))
+    again = tables.read("sorted_requests", PARTITION).filter(pl.col("position") < 2)
+    rows = again.with_columns(attempt=2, shard=0, error_class=pl.lit("parse"))
+    tables.replace("retries", PARTITION, rows.drop("partition_key"))
+    order = WorkOrder(PARTITION, 0, "run", attempt=2)
+    for computed in (2, 0):
+        finished = work(order, plan_of(2), tables, lambda _: None, threading.Event(), RECORDED)
+        assert finished.computed == computed
+    attempts = tables.read("inference", PARTITION).sort("attempt", "request_hash")
+    assert attempts["attempt"].to_list() == [1, 1, 1, 2, 2]

@@ -87,6 +87,28 @@ def read_plan(tables: Tables, partition: str) -> Plan:
     return Plan.model_validate_json(plans[0])
 
 
+def read_retry_plan(tables: Tables, partition: str) -> Plan:
+    """The partition's plan with the shards of its `retries` instead of its own.
+
+    Raises:
+        IncompleteError: Nothing is to be asked again.
+    """
+    asked = tables.scan("retries", partition).group_by("shard")
+    ranges = asked.agg(
+        pl.col("position").min().alias("start"), (pl.col("position").max() + 1).alias("stop")
+    ).sort("shard")
+    shards = [
+        Shard(number=number, start=start, stop=stop)
+        for number, start, stop in tables.collect(ranges).iter_rows()
+    ]
+    if not shards:
+        raise IncompleteError(
+            f"Nothing of partition {partition!r} of {tables.job} is to be asked again.",
+            f"Materialise {tables.job}/inference for this partition.",
+        )
+    return read_plan(tables, partition).model_copy(update={"shards": shards})
+
+
 def _plan(
     job: Job,
     model: Model,
