@@ -154,7 +154,8 @@ def test_a_partition_is_read_in_batches(tmp_path: Path, scheme: str) -> None:
 def lines(numbers: range) -> pl.DataFrame:
     """Rows of request_map."""
     return pl.DataFrame(
-        [{"custom_id": f"{n}", "request_hash": "h", "line": n, "input_rows": 1} for n in numbers]
+        [{"custom_id": f"{n}", "request_hash": "h", "line": n, "input_rows": 1} for n in numbers],
+        schema=row_schema("request_map"),
     )
 
 
@@ -208,8 +209,8 @@ def test_a_table_of_an_earlier_version_gets_its_new_columns(tables: Tables) -> N
     columns = row_schema("request_map").names()
     old = pl.DataFrame({"partition_key": ["a"], "custom_id": ["x"], "request_hash": ["h"]})
     write_deltalake(tables.uri("request_map"), old, partition_by="partition_key")
-    assert tables.read("request_map", "a", columns).row(0) == ("x", "h", None, None)
-    new = pl.DataFrame({"custom_id": ["y"], "request_hash": ["g"], "line": [1], "input_rows": [2]})
+    assert tables.read("request_map", "a", columns).row(0) == ("x", "h", None, None, None)
+    new = pl.DataFrame([("y", "g", 1, 2, "v")], schema=row_schema("request_map"), orient="row")
     tables.replace("request_map", "b", new)
-    assert tables.read("request_map", "a", columns).row(0) == ("x", "h", None, None)
-    assert tables.read("request_map", "b", columns).row(0) == ("y", "g", 1, 2)
+    assert tables.read("request_map", "a", columns).row(0) == ("x", "h", None, None, None)
+    assert tables.read("request_map", "b", columns).row(0) == ("y", "g", 1, 2, "v")
