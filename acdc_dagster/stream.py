@@ -9,6 +9,8 @@ import polars as pl
 import pyarrow as pa
 
 _WAIT = 0.1  # seconds between looks at whether the other side is still there
+# Texts as polars holds them, so that the writer makes the only copy.
+_AS_HELD = pl.CompatLevel.newest()
 
 
 class FrameStream:
@@ -31,7 +33,7 @@ class FrameStream:
         self._frames = frames
         self._keys = [pl.lit(value).alias(key) for key, value in keys.items()]
         self._target = target
-        self._schema = pl.DataFrame(schema=target).to_arrow().schema
+        self._schema = pl.DataFrame(schema=target).to_arrow(compat_level=_AS_HELD).schema
         self._queue: Queue[pa.Table | None] = Queue(maxsize=1)
         self._given_up = Event()
         self._raised: BaseException | None = None
@@ -61,7 +63,7 @@ class FrameStream:
                 rows = frame.with_columns(self._keys).select(self._target.names())
                 # In one piece: the writer may take two pieces in either order.
                 whole = rows.cast(self._target).rechunk()
-                if not self._put(whole.to_arrow().cast(self._schema)):
+                if not self._put(whole.to_arrow(compat_level=_AS_HELD).cast(self._schema)):
                     return
         except BaseException as error:
             self._raised = error
