@@ -9,11 +9,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+import msgspec
 import numpy as np
 from tokenizers import Tokenizer
 
 from acdc_dagster.errors import ModelError
 from acdc_dagster.prefix.sequences import Sequences, narrowest
+from acdc_dagster.prefix.tokens.digits import DigitsApart, without_digit_step
 from acdc_dagster.prefix.tokens.tokenizer_config import TokenizerConfig
 
 _BATCH = 1024  # an encoding of the reference weighs ten times its ids
@@ -89,7 +91,7 @@ class ModelTokenizer:
         self._reference.no_padding()
         config = TokenizerConfig(file.parent)
         config.apply(self._reference)
-        self._description: dict[str, Any] = json.loads(self._reference.to_str())
+        self._description: dict[str, Any] = msgspec.json.decode(self._reference.to_str())
         self._splits_special = config.split_special_tokens
         self._tell = tell
         self._fast: Any = None
@@ -257,43 +259,12 @@ def _padded(text: bytes) -> bytes:
 def _fast_tokenizer(description: dict[str, Any]) -> Any:
     try:
         fastokens: Any = import_module("fastokens")
-        rewritten = json.dumps(_without_digit_step(description))
-        return fastokens.Tokenizer.from_json_str(rewritten)
+        simpler = without_digit_step(description)
+        text = msgspec.json.encode(description if simpler is None else simpler).decode()
+        fast = fastokens.Tokenizer.from_json_str(text)
+        return fast if simpler is None else DigitsApart(fast)
     except Exception:  # not installed, or it does not know this kind of tokenizer
         return None
-
-
-# The pattern of GPT-2, with each digit by itself and blanks before a digit kept together: what a
-# step that isolates digits leaves for it to do.
-_DIGITS_APART = (
-    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?=\p{N})|\s+(?!\S)|\s+"
-)
-
-
-def _without_digit_step(description: dict[str, Any]) -> dict[str, Any]:
-    """The same tokenizer with digits and words cut by one pattern; the fast library is slow at two.
-
-    Like all that the fast library does, the result is checked against the reference.
-    """
-    step: Any = description.get("pre_tokenizer")
-    match step:
-        case {
-            "pretokenizers": [
-                {"type": "Digits", "individual_digits": True},
-                {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
-            ]
-        }:
-            words = {
-                "type": "Split",
-                "pattern": {"Regex": _DIGITS_APART},
-                "behavior": "Isolated",
-                "invert": False,
-            }
-            last: dict[str, Any] = step["pretokenizers"][1]
-            steps: list[dict[str, Any]] = [words, {**last, "use_regex": False}]
-            return {**description, "pre_tokenizer": {**step, "pretokenizers": steps}}
-        case _:
-            return description
 
 
 def _hard_strings() -> list[str]:
