@@ -3,12 +3,15 @@
 import json
 import os
 import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
 from acdc_dagster import __version__
 from acdc_dagster.errors import AcdcError
+from acdc_dagster.failures import FAILURE_CLASSES
 
 
 class _Group(click.Group):
@@ -26,6 +29,27 @@ class _Group(click.Group):
 @click.version_option(__version__, prog_name="acdc")
 def main() -> None:
     """Offline LLM batch inference as Dagster assets."""
+
+
+@contextmanager
+def _progress_line() -> Generator[Callable[[str], None]]:
+    """Shows the newest text on a line of a terminal's standard error, and wipes it in the end."""
+    if not sys.stderr.isatty():
+        yield lambda _text: None
+        return
+    from acdc_dagster.inference.events import Throttle
+
+    throttle = Throttle(0.5)
+    wipe = "\r\x1b[2K"
+
+    def tell(text: str) -> None:
+        if throttle.ready():
+            click.echo(wipe + text, err=True, nl=False)
+
+    try:
+        yield tell
+    finally:
+        click.echo(wipe, err=True, nl=False)
 
 
 @main.command()
@@ -65,7 +89,8 @@ def check(
     """
     from acdc_dagster.prefix.examine.check import check_source
 
-    report = check_source(what, partition, tokenizer, block_size, kv_tokens)
+    with _progress_line() as on_progress:
+        report = check_source(what, partition, tokenizer, block_size, kv_tokens, on_progress)
     click.echo(report.as_json() if as_json else report.as_text())
     sys.exit(0 if report.can_run else 1)
 
@@ -130,12 +155,54 @@ def run(job: str, partition: str | None) -> None:
     sys.exit(0 if run_job(job, partition) else 1)
 
 
+@main.command("dead-letter")
+@click.argument("job")
+@click.option("--class", "error_class", type=click.Choice(FAILURE_CLASSES), help="Only of this.")
+@click.option("--partition", help="Only of this partition.")
+@click.option(
+    "--export",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write their requests to this file, as an OpenAI batch.",
+)
+@click.option("--requeue", "again", is_flag=True, help="Have the next run ask them again.")
+def dead_letter(
+    job: str, error_class: str | None, partition: str | None, file: Path | None, *, again: bool
+) -> None:
+    """List the dead letters of JOB: what got no usable answer, why, and what to do."""
+    from acdc_dagster.deployment import Deployment
+    from acdc_dagster.reconcile.dead_letters import dead_letters, export, listing, requeue
+    from acdc_dagster.tables import Tables
+
+    deployment = Deployment.load()
+    name = deployment.job(job).name
+    tables = Tables(deployment.tables_root, name, deployment.environment.storage_options)
+    letters = dead_letters(tables, partition, error_class)
+    click.echo(f"{name}: {letters.height} dead letter{'' if letters.height == 1 else 's'}")
+    for line in listing(letters):
+        click.echo(f"  {line}")
+    if file is not None:
+        export(tables, letters, file)
+        click.echo(f"Their requests are in {file}.")
+    if again and letters.height:
+        requeue(tables, letters)
+        keys = ", ".join(letters["partition_key"].unique().sort())
+        click.echo(f"Queued again. Run {name} for: {keys}.")
+
+
 @main.command()
 @click.option("--tables", "root", required=True, help="Root of the tables.")
 @click.option("--job", required=True, help="The job's name.")
 @click.option("--partition", required=True, help="Partition key.")
 @click.option("--shard", required=True, type=int, help="Number of the shard in the plan.")
 @click.option("--run-id", default="", help="Recorded with each result.")
+@click.option(
+    "--attempt",
+    default=1,
+    type=click.IntRange(min=1),
+    show_default=True,
+    help="From 2 on: of the partition's retries.",
+)
 @click.option("--stop-with-parent", is_flag=True, help="Stop when standard input is closed.")
 @click.option(
     "--metrics-port", type=click.IntRange(0, 65535), help="Serve Prometheus metrics on this port."
@@ -146,6 +213,7 @@ def worker(
     partition: str,
     shard: int,
     run_id: str,
+    attempt: int,
     metrics_port: int | None,
     *,
     stop_with_parent: bool,
@@ -167,7 +235,7 @@ def worker(
         from acdc_dagster.inference.prometheus import serve_metrics
 
         show = serve_metrics(metrics_port, job, partition)
-    order = WorkOrder(partition, shard, run_id)
+    order = WorkOrder(partition, shard, run_id, attempt)
     tables = Tables(root, job, storage_options)
     sys.exit(run_worker(order, tables, stop_with_parent=stop_with_parent, show=show))
 

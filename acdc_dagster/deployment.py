@@ -18,6 +18,7 @@ from acdc_dagster.declared import Declared, declaration
 from acdc_dagster.errors import DeclarationError, ModelError
 from acdc_dagster.gpus import Gpu
 from acdc_dagster.job import Job, version_of
+from acdc_dagster.prices import Prices
 
 _COMPONENT = "BatchInferenceComponent"
 
@@ -31,6 +32,11 @@ class ModelPlace(Declared):
     )
     max_model_len: int | None = Field(
         default=None, ge=1, description="Context limit in tokens, if below the model's own."
+    )
+    reasoning_parser: str | None = Field(
+        default=None,
+        min_length=1,
+        description="What tells a chat's reasoning from its answer, by vLLM's name.",
     )
 
 
@@ -110,6 +116,7 @@ class Environment(Declared):
         default_factory=dict, description="GPUs to plan for, beside those known; see acdc plan."
     )
     backends: Backends = Backends()
+    prices: Prices = Prices()
 
 
 @dataclass(frozen=True)
@@ -119,12 +126,14 @@ class Model:
     Attributes:
         context_length: Most tokens of prompt and answer together.
         revision: Names the weights and tokenizer; results of different revisions never mix.
+        reasoning_parser: vLLM's name of what tells reasoning from the answer, if the model reasons.
     """
 
     name: str
     path: Path
     revision: str
     context_length: int
+    reasoning_parser: str | None = None
 
 
 @dataclass(frozen=True)
@@ -228,7 +237,7 @@ def found_model(name: str, path: Path, place: ModelPlace | None, declared_in: st
     if place is not None and place.max_model_len is not None:
         limit = min(limit, place.max_model_len)
     revision = place.revision if place is not None and place.revision else _fingerprint(path)
-    return Model(name, path, revision, limit)
+    return Model(name, path, revision, limit, place.reasoning_parser if place else None)
 
 
 def _own_context_length(path: Path) -> int:

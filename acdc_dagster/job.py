@@ -19,8 +19,10 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import jsonschema_rs
 from pydantic import Field, field_validator, model_validator
 
+from acdc_dagster.checks import Checks
 from acdc_dagster.declared import Declared, declaration, line_of, read_yaml
 from acdc_dagster.errors import DeclarationError
+from acdc_dagster.retries import Retries
 from acdc_dagster.schemas import SCHEMAS
 from acdc_dagster.source import Source
 
@@ -139,6 +141,8 @@ class BatchJob(Declared):
         description="Rows that may be no valid request: a count (20) or a share (0.05) of them; "
         "more than 10 and more than 5 % stop the run if not given.",
     )
+    retries: Retries = Field(default=Retries(), description="How often a failure is asked again.")
+    checks: Checks = Field(default=Checks(), description="What is healthy; what is not warns.")
     schedule: str | None = Field(default=None, description="Cron line; runs the newest partition.")
     timezone: str = "UTC"
 
@@ -201,11 +205,26 @@ class BatchJob(Declared):
         return self
 
     @model_validator(mode="after")
+    def _a_larger_cap_is_larger(self) -> Self:
+        larger = self.retries.truncated
+        if larger is not None and self.source.table is not None:
+            given = self.sampling.max_tokens
+            if larger.max_tokens <= given:
+                raise ValueError(
+                    f"retries.truncated.max_tokens must be more than sampling.max_tokens, {given}"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _free_text_of_a_table_is_split(self) -> Self:
         if self.too_long.split is None:
             return self
         if self.source.requests is not None:
             raise ValueError("too_long.split: request files have no column to split; use reject")
+        if self.source.incremental:
+            raise ValueError(
+                "too_long.split: source.incremental cannot tell the chunks of a row; leave one out"
+            )
         if self.answer_schema is not None:
             raise ValueError(
                 "too_long.split needs free text for now, since the answers to a row's chunks are "
@@ -275,6 +294,28 @@ class Job:
         """Parsed column → JSON type (string, integer, number, boolean, or json for the rest)."""
         properties: Mapping[str, Any] = (self.answer_schema or {}).get("properties", {})
         return {name: _column_type(schema) for name, schema in properties.items()}
+
+    @cached_property
+    def enum_columns(self) -> list[str]:
+        """Parsed columns whose values are few and known: enums of text, and booleans."""
+        properties: Mapping[str, Any] = (self.answer_schema or {}).get("properties", {})
+        kinds = self.answer_columns
+        return [
+            name
+            for name, schema in properties.items()
+            if kinds[name] == "boolean" or (kinds[name] == "string" and "enum" in schema)
+        ]
+
+    @cached_property
+    def answer_descriptions(self) -> dict[str, str]:
+        """Parsed column → what the schema says of it, where it says something."""
+        properties: Mapping[str, Any] = (self.answer_schema or {}).get("properties", {})
+        described = {
+            name: cast("dict[str, Any]", schema).get("description")
+            for name, schema in properties.items()
+            if isinstance(schema, dict)
+        }
+        return {name: str(text) for name, text in described.items() if text is not None}
 
 
 def version_of(*parts: object) -> str:

@@ -7,6 +7,7 @@ import polars as pl
 TableName = Literal[
     "raw_requests",
     "rejected",
+    "source_chunks",
     "sorted_requests",
     "request_map",
     "profile",
@@ -14,6 +15,10 @@ TableName = Literal[
     "outputs",
     "dead_letter",
     "history",
+    "retries",
+    "requeued",
+    "spot_checks",
+    "runs",
 ]
 
 _Type = pl.DataType | type[pl.DataType]
@@ -32,6 +37,7 @@ SCHEMAS: dict[TableName, pl.Schema] = {
         ("source", pl.String),
         ("line", pl.Int64),  # from 1: line of the file, row of the table
         ("input_rows", pl.Int64),  # rows of the source that are this very request
+        ("prompt_version", pl.String),  # see Job.prompt_version
     ),
     "rejected": _schema(
         ("stage", pl.String),  # raw_requests or sorted_requests: who found it
@@ -45,6 +51,15 @@ SCHEMAS: dict[TableName, pl.Schema] = {
         ("excerpt", pl.String),
         ("original", pl.Binary),
     ),
+    "source_chunks": _schema(
+        ("source", pl.String),
+        ("first_line", pl.Int64),  # from 1: line of the file, row of the table
+        ("rows", pl.Int64),  # lines of the file, blank ones too; rows of the table
+        ("byte_offset", pl.Int64),  # in the unpacked file; null for a URI or a table
+        ("bytes", pl.Int64),
+        ("sha256", pl.String),  # 64 hexadecimal digits
+        ("columns", pl.String),  # of a table: those that were read
+    ),
     "sorted_requests": _schema(
         ("position", pl.Int64),  # from 0, in prefix order
         ("request_hash", pl.String),
@@ -54,11 +69,30 @@ SCHEMAS: dict[TableName, pl.Schema] = {
         ("max_tokens", pl.Int32),  # most tokens of the answer
         ("sampling", pl.String),  # JSON of what the engine needs beside the tokens
     ),
+    # requests that are asked again: the rows of sorted_requests, with prompts of their own
+    "retries": _schema(
+        ("attempt", pl.Int32),  # the same in all rows of a partition
+        ("shard", pl.Int32),
+        ("error_class", pl.String),  # why
+        ("position", pl.Int64),  # from 0, in prefix order; those of a shard follow one another
+        ("request_hash", pl.String),  # that of sorted_requests, whatever is asked now
+        ("token_ids", pl.Binary),
+        ("prompt_tokens", pl.Int32),
+        ("lcp", pl.Int32),
+        ("max_tokens", pl.Int32),
+        ("sampling", pl.String),
+    ),
+    "requeued": _schema(
+        ("custom_id", pl.String),
+        ("request_hash", pl.String),
+        ("requeued_at", pl.Datetime("us", "UTC")),
+    ),
     "request_map": _schema(
         ("custom_id", pl.String),
         ("request_hash", pl.String),
         ("line", pl.Int64),
         ("input_rows", pl.Int64),
+        ("prompt_version", pl.String),  # that of raw_requests
     ),
     "profile": _schema(
         ("input_rows", pl.Int64),
@@ -102,12 +136,16 @@ SCHEMAS: dict[TableName, pl.Schema] = {
         ("custom_id", pl.String),
         ("status", pl.String),
         ("text", pl.String),
+        ("reasoning", pl.String),
         ("finish_reason", pl.String),
         ("error_class", pl.String),
         ("prompt_tokens", pl.Int32),
         ("cached_tokens", pl.Int32),
         ("completion_tokens", pl.Int32),
+        ("reasoning_tokens", pl.Int32),
+        ("cost", pl.Float64),
         ("attempts", pl.Int32),
+        ("reused", pl.Boolean),
         ("input_rows", pl.Int64),
         ("line", pl.Int64),
         ("request_hash", pl.String),
@@ -115,6 +153,9 @@ SCHEMAS: dict[TableName, pl.Schema] = {
         ("model", pl.String),
         ("model_revision", pl.String),
         ("engine", pl.String),
+        ("choices", pl.String),
+        ("logprobs", pl.String),
+        ("embedding", pl.List(pl.Float32)),
     ),
     "dead_letter": _schema(
         ("custom_id", pl.String),
@@ -126,6 +167,43 @@ SCHEMAS: dict[TableName, pl.Schema] = {
         ("input_rows", pl.Int64),
         ("line", pl.Int64),
         ("request_hash", pl.String),
+    ),
+    "spot_checks": _schema(
+        ("custom_id", pl.String),
+        ("line", pl.Int64),
+        ("input", pl.String),
+        ("text", pl.String),
+        ("status", pl.String),
+        ("error_class", pl.String),
+        ("prompt_version", pl.String),
+    ),
+    "runs": _schema(
+        ("run_id", pl.String),
+        ("recorded_at", pl.Datetime("us", "UTC")),
+        ("code_version", pl.String),
+        ("declaration", pl.String),  # JSON of defs.yaml
+        ("prompt_version", pl.String),
+        ("prompt_hash", pl.String),
+        ("model", pl.String),
+        ("model_revision", pl.String),
+        ("plan", pl.String),  # JSON of planning.plan.Plan
+        ("engine", pl.String),
+        ("device", pl.String),
+        ("input_rows", pl.Int64),
+        ("outputs", pl.Int64),
+        ("rejected", pl.Int64),
+        ("dead_letter", pl.Int64),
+        ("failures", pl.String),  # JSON: ids by class of failure
+        # see reconcile.run_record.Health
+        ("computed", pl.Int64),
+        ("seconds", pl.Float64),
+        ("items_per_minute", pl.Float64),
+        ("failure_rate", pl.Float64),
+        ("retry_rate", pl.Float64),
+        ("mean_context", pl.Float64),
+        ("latency_p99", pl.Float64),
+        ("cost", pl.Float64),
+        ("currency", pl.String),
     ),
     "history": _schema(
         ("run_id", pl.String),

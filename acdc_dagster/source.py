@@ -9,7 +9,14 @@ from acdc_dagster.declared import Declared
 
 TableFormat = Literal["delta", "parquet", "csv", "ndjson"]
 
-_OF_A_TABLE = ("format", "version", "id_column", "make_ids", "partition_column")
+_OF_A_TABLE = (
+    "format",
+    "version",
+    "id_column",
+    "make_ids",
+    "partition_column",
+    "incremental",
+)
 _FORMATS: dict[str, TableFormat] = {
     ".parquet": "parquet",
     ".csv": "csv",
@@ -45,6 +52,10 @@ class Source(Declared):
     partition_column: str | None = Field(
         default=None, description="Column compared with the partition key; all rows if not given."
     )
+    incremental: bool = Field(
+        default=False,
+        description="Read only the files of a Delta table that changed since the last run.",
+    )
     requests: str | None = Field(
         default=None,
         description="Batch JSONL files of OpenAI, Anthropic or Gemini, packed or not: path, glob "
@@ -71,9 +82,24 @@ class Source(Declared):
             )
         if self.id_column is not None and self.make_ids:
             raise ValueError("give one of: id_column, make_ids")
+        if self.incremental:
+            self._check_incremental()
         if self.version is not None and self.table_format != "delta":
             raise ValueError(f"version belongs to a Delta table, not to {self.table_format}")
         return self
+
+    def _check_incremental(self) -> None:
+        if self.table_format != "delta":
+            raise ValueError(f"incremental needs a Delta table, and this is {self.table_format}")
+        if self.id_column is None:
+            raise ValueError("incremental needs id_column, by which a row that changed is known")
+        if self.version is not None:
+            raise ValueError("incremental reads the newest version; leave version out")
+        if "{partition}" in (self.table or ""):
+            raise ValueError(
+                "incremental needs one table for all partitions: use partition_column instead of "
+                "{partition}"
+            )
 
     @property
     def table_format(self) -> TableFormat:

@@ -31,8 +31,16 @@ class TableError(AcdcError):
 
 # Small enough that a worker finds its shard by the statistics and reads little else.
 _ROW_GROUP = 8192
-# Rows of one job share prefixes, so neighbours compress well; snappy, the default, misses that.
-_WRITER = WriterProperties(compression="ZSTD", compression_level=1, max_row_group_size=_ROW_GROUP)
+# Bytes of a row group that is read as a whole, uncompressed and about.
+_ROW_GROUP_BYTES = 32 * 2**20
+
+
+def _writer(rows: int = _ROW_GROUP) -> WriterProperties:
+    """How Parquet is written.
+
+    Rows of one job share prefixes, so neighbours compress well; snappy, the default, misses that.
+    """
+    return WriterProperties(compression="ZSTD", compression_level=1, max_row_group_size=rows)
 
 
 @dataclass(frozen=True)
@@ -115,6 +123,15 @@ class Tables:
         with _storage(f"read {self.uri(name)}"):
             yield from in_order(self._files(name, partition), columns[0], columns, wanted)
 
+    def partitions(self, name: TableName) -> list[str]:
+        """The partition keys that a table has rows of; read from its log, not from its rows."""
+        with _storage(f"read {self.uri(name)}"):
+            table = self._open(name)
+            if table is None:
+                return []
+            added = pl.DataFrame(table.get_add_actions(flatten=True))
+            return added["partition.partition_key"].unique().sort().to_list() if len(added) else []
+
     def count(self, name: TableName, partition: str | None = None) -> int:
         """Rows of one partition, or of all."""
         return self.collect(self.scan(name, partition).select(pl.len())).item()
@@ -127,6 +144,8 @@ class Tables:
         *,
         schema: pl.Schema | None = None,
         stage: str | None = None,
+        row_bytes: float = 0.0,
+        marks: Mapping[str, int] | None = None,
     ) -> None:
         """Replace one partition (of one stage, for `rejected`) in a single commit.
 
@@ -137,12 +156,16 @@ class Tables:
                 while they are written; if making one raises, nothing is committed.
             schema: For a table whose columns depend on the job; new columns are added to it.
             stage: For `rejected`: the stage whose rows are replaced.
+            row_bytes: About how large a row is, so that row groups are small enough to be read one
+                by one; needed only where rows can be larger than some kB.
+            marks: Numbers to keep with the commit, each until another comes by its name.
         """
         target = schema or SCHEMAS[name]
         keys = {"partition_key": partition} | ({"stage": stage} if stage is not None else {})
         frames = [rows] if isinstance(rows, pl.DataFrame) else rows
         stream = FrameStream(frames, keys, target)
         predicate = " AND ".join(f"{key} = {_quoted(value)}" for key, value in keys.items())
+        group = min(max(int(_ROW_GROUP_BYTES / max(row_bytes, 1.0)), 1), _ROW_GROUP)
         with _storage(f"write {self.uri(name)}"):
             table = self._made(name, target)
             with stream.reading() as reader:
@@ -152,8 +175,17 @@ class Tables:
                     mode="overwrite",
                     predicate=predicate,
                     schema_mode="merge" if schema is not None else None,
-                    writer_properties=_WRITER,
+                    writer_properties=_writer(group),
+                    commit_properties=CommitProperties(
+                        app_transactions=[Transaction(*mark) for mark in (marks or {}).items()]
+                    ),
                 )
+
+    def mark(self, name: TableName, key: str) -> int | None:
+        """The number that a commit of the table left by that name; None if none did."""
+        with _storage(f"read {self.uri(name)}"):
+            table = self._open(name)
+            return None if table is None else table.transaction_version(key)
 
     def appender(self, name: TableName, app_id: str) -> "Appender":
         """A writer that adds chunks to the table exactly once; makes the table if need be."""
@@ -276,7 +308,7 @@ class Appender:
                     self._table,
                     pl.DataFrame(rows, schema=self._schema),
                     mode="append",
-                    writer_properties=_WRITER,
+                    writer_properties=_writer(),
                     commit_properties=self._properties(number),
                 )
             except CommitFailedError as error:

@@ -26,7 +26,7 @@ class RecordedEngine:
         self._budget = settings.max_num_batched_tokens
         self._waiting: deque[_Sequence] = deque()
         self._running: list[_Sequence] = []
-        self._generated = 0
+        self._generated = self._batch = 0
 
     @property
     def name(self) -> str:
@@ -47,7 +47,7 @@ class RecordedEngine:
     def state(self) -> EngineState:
         """See `Engine.state`."""
         return EngineState(
-            running=len(self._running),
+            running=self._batch,
             waiting=len(self._waiting),
             generated_tokens=self._generated,
         )
@@ -71,7 +71,8 @@ class RecordedEngine:
             self._running.append(sequence)
         for sequence in self._running:
             sequence.made += 1
-        self._generated += len(self._running)
+        self._batch = len(self._running)
+        self._generated += self._batch
         time.sleep(self._step_seconds + self._token_seconds * tokens)
         finished = [s for s in self._running if s.made >= s.wanted]
         self._running = [s for s in self._running if s.made < s.wanted]

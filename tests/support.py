@@ -14,11 +14,10 @@ from acdc_dagster.job import Job
 from acdc_dagster.prefix.sorter import Sorter, hex_of
 from acdc_dagster.prefix.text.chat import ChatTemplate
 from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer
-from acdc_dagster.requests.batch import Source
+from acdc_dagster.requests.batch import REQUEST, Source
 from acdc_dagster.requests.files.jsonl import RequestFiles
 from acdc_dagster.requests.intake import Intake, RepeatedIdsError
 from acdc_dagster.requests.rejected import Rejection
-from acdc_dagster.schemas import row_schema
 
 REPOSITORY = Path(__file__).parents[1]
 MODEL = "smollm2-135m-instruct"
@@ -67,7 +66,7 @@ def take_source(source: Source, model: str | None) -> Taken:
         frames = list(intake.frames())
     except RepeatedIdsError:
         frames = list(intake.frames())
-    requests = pl.concat([pl.DataFrame(schema=row_schema("raw_requests")), *frames])
+    requests = pl.concat([pl.DataFrame(schema={**REQUEST, "input_rows": pl.Int64}), *frames])
     assert intake.requests == requests.height
     return Taken(intake.input_rows, requests, intake.rejections, intake.warnings)
 

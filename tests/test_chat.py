@@ -120,6 +120,11 @@ BODIES: dict[str, dict[str, Any]] = {
     ),
     "other tokens": body(*TURNS, chat_template_kwargs={"bos_token": "<unk>", "eos_token": "</s>"}),
     "date": body(*TURNS, chat_template_kwargs={"date_string": "1 May 2026"}),
+    "little effort": body(USER, reasoning_effort="low"),
+    "no effort": body(USER, reasoning_effort="none", tools=[CLOCK], tool_choice="none"),
+    "effort without thinking": body(
+        USER, reasoning_effort="high", chat_template_kwargs={"enable_thinking": False}
+    ),
     "documents": body(USER, documents=[{"title": "T", "text": "x"}]),
     "no prompt to answer": body(USER, add_generation_prompt=False),
     "continue": body(

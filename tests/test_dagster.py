@@ -13,6 +13,7 @@ from support import MODEL, REPOSITORY, Declare, request_line, write_table
 
 from acdc_dagster.definitions import build
 from acdc_dagster.deployment import Deployment
+from acdc_dagster.lineage import assets
 from acdc_dagster.lineage.assets import STAGES
 
 BIN = Path(sys.executable).parent
@@ -180,6 +181,33 @@ def test_acdc_run_materialises_a_partition_and_says_what_came_out(
     finally:
         os.chdir(before)
         del os.environ["DAGSTER_HOME"]
+
+
+def test_preparation_tells_its_progress_in_the_run(
+    deployment: Deployment,
+    declare: Declare,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Messages that replace each other on a terminal; and what the columns' order is worth."""
+    sample(deployment, declare)
+    monkeypatch.setattr(assets, "_TELL_SECONDS", 0.0)
+    monkeypatch.setattr(assets, "_TELL_GROWTH", 0.0)
+    definitions = build(deployment)
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = definitions.resolve_job_def("sample_job").execute_in_process(
+            instance=instance,
+            partition_key="2026-11-02",
+            asset_selection=[dg.AssetKey(["sample", stage]) for stage in STAGES[:2]],
+            run_config={"loggers": {"console": {}}},
+        )
+    assert result.success
+    metadata = result.asset_materializations_for_node("sample__sorted_requests")[0].metadata
+    assert metadata["columns_to_move_first"].value == "none"
+    lines = capsys.readouterr().err.splitlines()
+    assert "raw_requests     3 rows taken in" in lines
+    assert "sorted_requests  3 requests tokenised" in lines
+    assert "sorted_requests  3 distinct requests sorted" in lines
 
 
 FAULTS: list[tuple[str, dict[str, Any], list[str]]] = [

@@ -65,7 +65,7 @@ def defs(deployment: Deployment) -> Path:
 @pytest.mark.parametrize(
     ("attributes", "field", "near", "allowed"),
     [
-        (job(modle="x"), "modle", "model", "max_rejected, schedule"),
+        (job(modle="x"), "modle", "model", "max_rejected, retries"),
         (job(sampling={"temprature": 0}), "temprature", "temperature", "top_p, top_k, min_p"),
         (job(source={**TABLE, "id_colum": "x"}), "id_colum", "id_column", "table, format"),
         (

@@ -13,7 +13,7 @@ from acdc_dagster.prefix.identity import hash_head, request_hash, room_for_answe
 from acdc_dagster.prefix.segments import IdOrder, Segments
 from acdc_dagster.prefix.sequences import Sequences
 from acdc_dagster.prefix.stage import sampling_defaults
-from acdc_dagster.requests.body import CHAT, COMPLETIONS, Refused, parse_body
+from acdc_dagster.requests.body import CHAT, COMPLETIONS, EMBEDDINGS, Refused, parse_body
 
 MODEL = Model("small", Path("models/small"), "r1", context_length=100)
 IDS = [5, 70_000, 6]
@@ -75,6 +75,10 @@ def test_the_same_request_has_the_same_hash() -> None:
         {"temperature": 0.0, "max_completion_tokens": 8},
         {"temperature": 0, "max_tokens": 50, "max_completion_tokens": 8},
         {**GREEDY, "response_format": {"type": "text"}},
+        {**GREEDY, "logprobs": False, "top_logprobs": 0},
+        {**GREEDY, "stop": [], "bad_words": [], "stop_token_ids": [], "logit_bias": {}},
+        {**GREEDY, "min_tokens": 0, "ignore_eos": False, "skip_special_tokens": True},
+        {**GREEDY, "logprobs": False, "request_id": "r", "priority": 9},
     ],
 )
 def test_what_changes_no_answer_changes_no_hash(body: dict[str, Any]) -> None:
@@ -100,6 +104,17 @@ def structured(schema: dict[str, Any]) -> dict[str, Any]:
         {"stop": "END"},
         structured({"type": "object"}),
         {"response_format": {"type": "json_object"}},
+        {"structured_outputs": {"choice": ["a", "b"]}},
+        {"logprobs": True},
+        {"n": 2},
+        {"min_tokens": 1},
+        {"ignore_eos": True},
+        {"stop_token_ids": [1]},
+        {"allowed_token_ids": [1]},
+        {"logit_bias": {"1": 2}},
+        {"bad_words": ["no"]},
+        {"include_stop_str_in_output": True},
+        {"skip_special_tokens": False},
     ],
 )
 def test_what_changes_the_answer_changes_the_hash(body: dict[str, Any]) -> None:
@@ -135,7 +150,9 @@ def test_the_hash_does_not_depend_on_other_requests() -> None:
     assert together == alone
 
 
-@pytest.mark.parametrize("change", [{"name": "other"}, {"revision": "r2"}])
+@pytest.mark.parametrize(
+    "change", [{"name": "other"}, {"revision": "r2"}, {"reasoning_parser": "qwen3"}]
+)
 def test_another_model_is_another_request(change: dict[str, str]) -> None:
     """Results of different models or revisions never mix."""
     assert hash_of(ask(**GREEDY), replace(MODEL, **change)) != BASE
@@ -154,6 +171,7 @@ def test_the_place_of_a_model_is_not_its_identity() -> None:
         ({"temperature": 0, "seed": 1}, False),
         ({"temperature": 1, "seed": 1}, False),
         ({"temperature": 1}, True),
+        ({"temperature": 1, "seed": -1}, True),  # vLLM's word for no seed
         ({}, True),  # the API's default temperature is 1
     ],
 )
@@ -207,6 +225,17 @@ def test_a_prompt_without_tokens_is_refused() -> None:
     assert caught.value.code == "empty_prompt"
 
 
+def test_a_vector_is_asked_for_once() -> None:
+    """A text's vector is the same each time; the whole context may be the text."""
+    body = parse_body(EMBEDDINGS, json.dumps({"model": "small", "input": "x"}))
+    settings = settings_of(body, {"temperature": 0.6})
+    assert settings.deterministic
+    assert json.loads(settings.sampling(0)) == {"max_tokens": 0, "task": "embed"}
+    assert room_for_answer(100, MODEL, least=0) == 0
+    with pytest.raises(Refused):
+        room_for_answer(101, MODEL, least=0)
+
+
 def test_the_models_own_defaults_hold_where_the_body_says_nothing() -> None:
     """As in `vllm serve`: generation_config.json comes after the body and before the API."""
     defaults = {"temperature": 0.6, "top_p": 0.9, "repetition_penalty": 1.2}
@@ -236,9 +265,43 @@ def test_stop_is_a_list(stop: object, given: list[str]) -> None:
     assert sampling(stop=stop)["stop"] == given
 
 
+def test_two_words_for_one_thing_are_one_request() -> None:
+    """OpenAI's response_format and vLLM's structured_outputs; a bias whatever its tokens' order."""
+    schema = {"type": "object"}
+    assert ask(**structured(schema)) == ask(structured_outputs={"json": schema})
+    form = {"type": "json_object"}
+    assert ask(response_format=form) == ask(structured_outputs={"json_object": True})
+    assert ask(logit_bias={"10": 1, "9": -1}) == ask(logit_bias={"9": -1, "10": 1})
+    assert sampling(logit_bias={"10": 1, "9": -1})["logit_bias"] == {"9": -1, "10": 1}
+
+
+def test_a_forced_call_is_a_schema() -> None:
+    """A named function's arguments, or a list of any calls; of one, if they are not parallel."""
+    parameters = {"type": "object", "properties": {"city": {"$ref": "#/$defs/c"}}}
+    defined = {**parameters, "$defs": {"c": {"type": "string"}}}
+    tools = [{"function": {"name": "f", "parameters": defined}}, {"function": {"name": "g"}}]
+    named = sampling(tools=tools, tool_choice={"function": {"name": "f"}})
+    assert named["structured_outputs"]["json"] == defined
+    nothing = sampling(tools=tools, tool_choice={"function": {"name": "g"}})
+    assert nothing["structured_outputs"]["json"] == {"type": "object", "properties": {}}
+    body: dict[str, Any] = {"tools": tools, "tool_choice": "required"}
+    schema = sampling(**body)["structured_outputs"]["json"]
+    assert schema["$defs"] == defined["$defs"]
+    first, second = schema["items"]["anyOf"]
+    assert first["properties"] == {
+        "name": {"type": "string", "enum": ["f"]},
+        "parameters": parameters,
+    }
+    assert second["properties"]["name"]["enum"] == ["g"]
+    assert "maxItems" not in schema
+    one = sampling(**body, parallel_tool_calls=False)["structured_outputs"]["json"]
+    assert one == {**schema, "maxItems": 1}
+    assert "structured_outputs" not in sampling(tools=tools, tool_choice="auto")
+
+
 @pytest.mark.parametrize("names", [["reason", "answer"], ["answer", "reason"]])
 def test_the_answers_schema_reaches_the_engine_as_it_is(names: list[str]) -> None:
     """Its properties too keep their order: an engine writes them in the order of the schema."""
     schema = {"type": "object", "properties": {name: {} for name in names}, "required": names}
-    given = sampling(**structured(schema))["json_schema"]
+    given = sampling(**structured(schema))["structured_outputs"]["json"]
     assert json.dumps(given) == json.dumps(schema)

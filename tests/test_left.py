@@ -49,7 +49,9 @@ def fill(tables: Tables, count: int, max_tokens: list[int] | None = None) -> Non
 
 
 def answer(tables: Tables, positions: list[int], partition: str = PARTITION) -> None:
-    rows = [{"partition_key": partition, "request_hash": hash_of(n)} for n in positions]
+    rows = [
+        {"partition_key": partition, "request_hash": hash_of(n), "attempt": 1} for n in positions
+    ]
     tables.appender("inference", "test").append(rows)
 
 
@@ -87,6 +89,7 @@ def test_requests_come_in_prefix_order_with_their_tokens(tables: Tables) -> None
 def of_lengths(lengths: list[int]) -> Left:
     count = len(lengths)
     return Left(
+        "sorted_requests",
         Shard(number=0, start=0, stop=count),
         np.ones(count, np.bool_),
         np.array(lengths, np.int32),

@@ -26,7 +26,8 @@ from acdc_dagster.inference.events import Event
 from acdc_dagster.job import Job
 from acdc_dagster.planning.stage import profile, read_plan
 from acdc_dagster.prefix.stage import sort_requests
-from acdc_dagster.reconcile.stage import ledger, reconcile
+from acdc_dagster.reconcile.ledger import ledger
+from acdc_dagster.reconcile.stage import reconcile
 from acdc_dagster.requests.stage import take_in
 from acdc_dagster.tables import Tables
 
@@ -63,6 +64,33 @@ def request_job(declare: Declare, lines: list[str]) -> Job:
     """A job over a request file with these lines."""
     attributes = {"source": {"requests": "assets/batch/in.jsonl"}, "model": MODEL}
     return declare("batch", attributes, in_dot_jsonl="\n".join(lines) + "\n")
+
+
+def test_texts_become_vectors(deployment: Deployment, declare: Declare, tables: TablesOf) -> None:
+    """A file of /v1/embeddings runs through all stages, with an engine that pools."""
+    texts = {"a": "A plum", "b": "A plum", "c": "A pear", "d": "word " * 3000}
+    lines = [
+        json.dumps(
+            {
+                "custom_id": custom_id,
+                "method": "POST",
+                "url": "/v1/embeddings",
+                "body": {"model": MODEL, "input": text},
+            }
+        )
+        for custom_id, text in texts.items()
+    ]
+    job = request_job(declare, lines)
+    job_tables = tables(job)
+    prepare(job, deployment, job_tables)
+    assert read_plan(job_tables, PARTITION).engine.runner == "pooling"
+    assert infer(deployment, job_tables).done == 2
+    reconcile(job, job_tables, PARTITION)
+    results = job_tables.read("inference", PARTITION)
+    assert [len(vector) for vector in results["embedding"]] == [576, 576]
+    outputs = job_tables.read("outputs", PARTITION)
+    assert dict(outputs.select("custom_id", "status").iter_rows()) == dict.fromkeys("abc", "ok")
+    assert ledger(job_tables, PARTITION).balanced
 
 
 def test_every_row_of_a_request_file_ends_in_exactly_one_table(
@@ -246,6 +274,14 @@ def engine_of(worker_pid: int) -> int | None:
     return int(children[0]) if children else None
 
 
+def is_alive(pid: int) -> bool:
+    """Whether the process is there, and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
 def test_random_kills_of_worker_and_engine_leave_one_result_each(
     deployment: Deployment, declare: Declare, tables: TablesOf
 ) -> None:
@@ -262,7 +298,7 @@ def test_random_kills_of_worker_and_engine_leave_one_result_each(
     chosen = random.Random(7)
     generated, kills, worker_kills = 0, 0, 0
     while True:
-        last = Event("loading", 0)
+        last, engines = Event("loading", 0), set[int]()
         with worker(deployment, job_tables) as process:
             assert process.stdout is not None
             end = threading.Timer(0, lambda: None)
@@ -276,13 +312,19 @@ def test_random_kills_of_worker_and_engine_leave_one_result_each(
 
             for line in process.stdout:
                 last = Event.parse(line) or last
-                if last.kind in ("running", "progress") and kills < KILLS and not end.is_alive():
-                    end = threading.Timer(chosen.uniform(0.0, 6.0), kill)
-                    end.start()
+                if last.kind in ("running", "progress"):
+                    engines.add(engine_of(process.pid) or 0)  # 0 is nobody's
+                    if kills < KILLS and not end.is_alive():
+                        end = threading.Timer(chosen.uniform(0.0, 6.0), kill)
+                        end.start()
             end.cancel()
-            engine = engine_of(process.pid) if process.poll() is None else None
-            assert engine is None
             code = process.wait(60)
+        for _ in range(100):
+            if not any(map(is_alive, engines)):
+                break
+            time.sleep(0.1)
+        else:
+            pytest.fail("an engine outlives its worker")
         generated += last.generated_tokens
         if code == 0:
             break

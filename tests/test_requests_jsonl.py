@@ -15,13 +15,15 @@ from support import MODEL, Declare, Taken, request_line, take_files
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import SourceError
 from acdc_dagster.job import Job
-from acdc_dagster.requests.body import CHAT, COMPLETIONS, ChatBody, parse_body
+from acdc_dagster.requests.body import CHAT, COMPLETIONS, EMBEDDINGS, ChatBody, parse_body
 from acdc_dagster.requests.files.jsonl import RequestFiles
 from acdc_dagster.requests.rejected import Rejection
 from acdc_dagster.requests.stage import take_in
 from acdc_dagster.tables import Tables
 
 BOM = b"\xef\xbb\xbf"
+
+TOOLS = [{"type": "function", "function": {"name": "f"}}]
 
 
 def take(folder: Path, *lines: str | bytes, model: str | None = MODEL) -> Taken:
@@ -102,7 +104,7 @@ def test_layout_changes_no_request(tmp_path: Path, content: bytes, line_of_b: in
         (envelope(method="GET"), "invalid_method", "POST"),
         (envelope(method=...), "invalid_method", "POST"),
         (envelope(url="/v1/nope"), "invalid_url", CHAT),
-        (envelope(url="/v1/embeddings"), "invalid_url", COMPLETIONS),
+        (envelope(url="/v1/score"), "invalid_url", COMPLETIONS),
         (envelope(url=...), "invalid_url", CHAT),
     ],
 )
@@ -257,16 +259,21 @@ def test_a_rejected_line_is_kept_whole(tmp_path: Path, line: str) -> None:
     ("field", "value"),
     [
         ("functions", []),
-        ("parallel_tool_calls", False),
-        ("tool_choice", "required"),
-        ("tool_choice", {"type": "function", "function": {"name": "f"}}),
-        ("reasoning_effort", "low"),
         ("chat_template", "{{ messages }}"),
-        ("logprobs", True),
-        ("logit_bias", {}),
+        ("guided_json", {"type": "object"}),
+        ("prompt_logprobs", 1),
+        ("logprob_token_ids", [1]),
+        ("truncate_prompt_tokens", 8),
+        ("add_special_tokens", True),
+        ("thinking_token_budget", 8),
+        ("repetition_detection", {}),
+        ("use_beam_search", True),
+        ("vllm_xargs", {}),
+        ("verbosity", "low"),
         ("best_of", 2),
+        ("echo", False),
         ("prompt", "x"),
-        ("n", 2),
+        ("include_reasoning", False),
         ("stream", True),
         ("no_such_field", None),
     ],
@@ -318,6 +325,19 @@ def test_a_template_variable_that_is_none_names_itself(tmp_path: Path, name: str
         ("max_tokens", 8.5),
         ("max_tokens", 2**63),
         ("max_completion_tokens", 10**30),
+        ("n", 0),
+        ("n", 129),
+        ("logprobs", 3),
+        ("top_logprobs", 21),
+        ("logit_bias", {"word": 1}),
+        ("logit_bias", {"5": 101}),
+        ("stop_token_ids", [-1]),
+        ("allowed_token_ids", []),
+        ("bad_words", [""]),
+        ("min_tokens", -1),
+        ("reasoning_effort", "huge"),
+        ("tool_choice", "some"),
+        ("structured_outputs", {"choice": []}),
         ("top_k", 2**63),
         ("max_tokens", "8"),
         ("max_completion_tokens", 0),
@@ -407,10 +427,19 @@ def test_a_missing_field_is_named(tmp_path: Path, body: dict[str, Any], field: s
     [
         {"temperature": 0, "top_p": 1, "top_k": -1, "min_p": 0},
         {"temperature": 2, "presence_penalty": -2, "frequency_penalty": 2},
-        {"n": 1, "stream": False, "user": "u", "metadata": {"k": "v"}, "store": False},
+        {"n": 128, "stream": False, "user": "u", "metadata": {"k": "v"}, "store": False},
+        {"safety_identifier": "s", "prompt_cache_key": "k", "priority": 3, "request_id": "r"},
+        {"logprobs": True, "top_logprobs": 20, "logit_bias": {"0": -100, "7": 100}},
+        {"logprobs": False, "top_logprobs": 0, "logit_bias": {}, "bad_words": [], "stop": []},
+        {"min_tokens": 8, "ignore_eos": True, "stop_token_ids": [2], "allowed_token_ids": [1, 2]},
+        {"skip_special_tokens": False, "include_stop_str_in_output": True, "bad_words": ["no"]},
+        {"structured_outputs": {"regex": "[ab]"}, "response_format": {"type": "text"}},
+        {"reasoning_effort": "low", "include_reasoning": True},
+        {"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False},
+        {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "f"}}},
         {"max_tokens": None, "max_completion_tokens": 1, "stop": ["\n", "END"], "seed": -1},
         {"response_format": {"type": "json_object"}},
-        {"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "auto"},
+        {"tools": TOOLS, "tool_choice": "auto", "parallel_tool_calls": True},
         {"tool_choice": "none", "chat_template_kwargs": {"enable_thinking": False}},
         {"add_generation_prompt": False, "continue_final_message": True, "documents": []},
     ],
@@ -418,6 +447,91 @@ def test_a_missing_field_is_named(tmp_path: Path, body: dict[str, Any], field: s
 def test_supported_fields_are_taken(tmp_path: Path, body: dict[str, Any]) -> None:
     """The ends of every range, and fields that change no answer, are valid."""
     assert lines_by_id(take(tmp_path, request_line("a", **body))) == {"a": 1}
+
+
+CLASHES: list[tuple[dict[str, Any], str, str]] = [
+    ({"top_logprobs": 2}, "invalid_value", "logprobs"),
+    ({"min_tokens": 9}, "invalid_value", "min_tokens"),
+    ({"structured_outputs": {}}, "invalid_value", "structured_outputs"),
+    ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "invalid_value", "regex and choice"),
+    (
+        {"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}},
+        "invalid_value",
+        "response_format",
+    ),
+    ({"tool_choice": "required"}, "missing_required_parameter", "tools"),
+    ({"tool_choice": "auto"}, "missing_required_parameter", "tools"),
+    (
+        {"tools": TOOLS, "parallel_tool_calls": False},
+        "unsupported_parameter",
+        "parallel_tool_calls",
+    ),
+    (
+        {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "g"}}},
+        "invalid_value",
+        "'g'",
+    ),
+    (
+        {"tools": TOOLS, "tool_choice": "required", "response_format": {"type": "json_object"}},
+        "invalid_value",
+        "response_format",
+    ),
+    (
+        {
+            "tools": [
+                {"function": {"name": "f", "parameters": {"$defs": {"x": {"type": "string"}}}}},
+                {"function": {"name": "g", "parameters": {"$defs": {"x": {"type": "number"}}}}},
+            ],
+            "tool_choice": "required",
+        },
+        "invalid_value",
+        "$defs",
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "code", "named"), CLASHES)
+def test_what_does_not_fit_together_is_named(
+    tmp_path: Path, body: dict[str, Any], code: str, named: str
+) -> None:
+    """Fields that are valid alone and not together reject their row and are named."""
+    rejection = the_rejection(take(tmp_path, request_line("a", **body)))
+    assert rejection.code == code
+    assert named in rejection.message
+
+
+VECTOR = {"model": MODEL, "input": "A plum"}
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"dimensions": 8, "encoding_format": "float"}, {"user": "u", "request_id": "r"}]
+)
+def test_a_text_can_be_asked_for_its_vector(tmp_path: Path, more: dict[str, Any]) -> None:
+    """A body of /v1/embeddings, as one that generates text."""
+    taken = take(tmp_path, envelope(url=EMBEDDINGS, body={**VECTOR, **more}))
+    assert taken.requests["endpoint"].to_list() == [EMBEDDINGS]
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "named"),
+    [
+        ({"input": ""}, "empty_prompt", "input"),
+        ({"input": ["A plum", "A pear"]}, "invalid_value", "input"),
+        ({"input": None}, "invalid_value", "input"),
+        ({"encoding_format": "base64"}, "unsupported_parameter", "encoding_format"),
+        ({"dimensions": 0}, "invalid_value", "dimensions"),
+        ({"temperature": 0}, "unsupported_parameter", "temperature"),
+        ({"messages": []}, "unsupported_parameter", "messages"),
+    ],
+)
+def test_what_no_vector_is_made_of_is_named(
+    tmp_path: Path, more: dict[str, Any], code: str, named: str
+) -> None:
+    """One text a request, and a vector as numbers."""
+    line = envelope(url=EMBEDDINGS, body={**VECTOR, **more})
+    rejection = the_rejection(take(tmp_path, line))
+    assert rejection.code == code
+    assert named in rejection.message
 
 
 def test_an_image_is_refused_clearly(tmp_path: Path) -> None:

@@ -5,6 +5,9 @@ The engines are simulated; tests/test_pipeline.py has the real one.
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +24,7 @@ from acdc_dagster.inference.engines.process import Stopped
 from acdc_dagster.inference.events import Event
 from acdc_dagster.inference.worker import WorkOrder, work
 from acdc_dagster.planning.plan import EngineSettings, Plan, Shard
+from acdc_dagster.schemas import row_schema
 from acdc_dagster.tables import Appender, TableError, Tables
 
 PARTITION = "p"
@@ -204,19 +208,19 @@ def test_when_told_to_stop_running_requests_end_and_the_rest_waits(tables: Table
     with pytest.raises(Stopped):
         run(tables, plan_of(100, extra), stop=stop, tell=tell)
     assert len(results(tables)) <= 8
-    with pytest.raises(Stopped):  # in mid-work
-        run(tables, plan_of(100, extra), stop=_set_later(1.0), tell=lambda _: None)
+    stop = threading.Event()
+
+    def tell_in_mid_work(event: Event) -> None:
+        if event.kind == "progress" and event.computed:
+            stop.set()
+
+    with pytest.raises(Stopped):
+        run(tables, plan_of(100, {"step_seconds": 0.05}), stop=stop, tell=tell_in_mid_work)
     some = results(tables)
     assert 0 < len(some) < 100
     finished = run(tables, plan_of(100))
     assert finished.computed == 100 - len(some)
     assert len(results(tables)) == 100
-
-
-def _set_later(seconds: float) -> threading.Event:
-    event = threading.Event()
-    threading.Timer(seconds, event.set).start()
-    return event
 
 
 def test_the_newest_worker_takes_the_shard_over(tables: Tables) -> None:
@@ -280,3 +284,45 @@ def test_a_storage_that_refuses_for_good_fails_the_worker(tables: Tables) -> Non
     log.with_name("gone").rename(log)
     run(tables, plan)
     assert len(results(tables)) == 40
+
+
+@pytest.mark.parametrize("moment", ["before", "between"])
+def test_a_crash_around_a_commit_costs_that_chunk_only(
+    tables: Tables, tmp_path: Path, moment: str
+) -> None:
+    """Killed when results are computed and not committed, or written and not committed yet."""
+    fill(tables, 40)
+    plan = plan_of(40, rows=40)
+    file = tmp_path / "plan.json"
+    file.write_text(plan.model_dump_json())
+    crashed = [sys.executable, str(REPOSITORY / "tests" / "crashing_worker.py")]
+    for _ in range(20):
+        ended = subprocess.run([*crashed, tables.root, str(file), moment], check=False)
+        assert ended.returncode == -signal.SIGKILL
+        written = list(Path(tables.uri("inference")).rglob("*.parquet"))
+        committed = tables.count("inference", PARTITION)
+        if committed == 0 and bool(written) == (moment == "between"):
+            break
+        tables.replace("inference", PARTITION, pl.DataFrame(schema=row_schema("inference")))
+        for path in Path(tables.uri("inference")).rglob("*.parquet"):
+            path.unlink()
+    else:
+        pytest.fail("no crash came between the data file and the commit")
+    finished = run(tables, plan)
+    assert finished.computed == 40
+    assert len(results(tables)) == 40
+
+
+def test_a_second_attempt_does_what_is_in_retries(tables: Tables) -> None:
+    """With a number of its own, whatever the first one left; once."""
+    fill(tables, 3)
+    run(tables, plan_of(3))
+    again = tables.read("sorted_requests", PARTITION).filter(pl.col("position") < 2)
+    rows = again.with_columns(attempt=2, shard=0, error_class=pl.lit("parse"))
+    tables.replace("retries", PARTITION, rows.drop("partition_key"))
+    order = WorkOrder(PARTITION, 0, "run", attempt=2)
+    for computed in (2, 0):
+        finished = work(order, plan_of(2), tables, lambda _: None, threading.Event(), RECORDED)
+        assert finished.computed == computed
+    attempts = tables.read("inference", PARTITION).sort("attempt", "request_hash")
+    assert attempts["attempt"].to_list() == [1, 1, 1, 2, 2]

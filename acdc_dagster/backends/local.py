@@ -49,6 +49,7 @@ def run_local(
     run_id: str,
     on_progress: Callable[[Progress], None],
     on_log: Callable[[str], None],
+    attempt: int = 1,
 ) -> Progress:
     """Run a plan to its end, one child process a shard.
 
@@ -63,6 +64,7 @@ def run_local(
         run_id: Recorded with each result.
         on_progress: Called in this thread when a worker has told something.
         on_log: Called in this thread with each line of the workers' logs.
+        attempt: From 2 on, `plan` is that of the partition's `retries`.
 
     Raises:
         BackendError: A worker failed; what was committed stays.
@@ -78,7 +80,8 @@ def run_local(
         shard.number: Event("loading", shard.number, total=shard.requests) for shard in plan.shards
     }
     messages: queue.Queue[_Message] = queue.Queue()
-    with _children(plan, tables, partition, run_id, environment, messages) as children:
+    order = ["--partition", partition, "--run-id", run_id, "--attempt", str(attempt)]
+    with _children(plan, tables, order, environment, messages) as children:
         on_progress(Progress.over(list(latest.values())))
         open_ends = 2 * len(children)  # standard output and error of each
         while open_ends:
@@ -97,7 +100,9 @@ def run_local(
         _failure(child, latest[child.shard]) for child in children if child.process.returncode
     ]
     # Of two runs at once one is refused; if the other has finished, nothing is wrong.
-    if failures and any(left_of(tables, partition, shard).requests for shard in plan.shards):
+    if failures and any(
+        left_of(tables, partition, shard, attempt).requests for shard in plan.shards
+    ):
         raise failures[0]
     return Progress.over(list(latest.values()))
 
@@ -122,8 +127,7 @@ class _Message:
 def _children(
     plan: Plan,
     tables: Tables,
-    partition: str,
-    run_id: str,
+    order: list[str],
     environment: dict[str, str],
     messages: "queue.Queue[_Message]",
 ) -> Generator[list[_Child]]:
@@ -133,8 +137,8 @@ def _children(
             process = subprocess.Popen(
                 [
                     *(sys.executable, "-P", "-m", "acdc_dagster.cli", "worker"),
-                    *("--tables", tables.root, "--job", tables.job, "--partition", partition),
-                    *("--shard", str(shard.number), "--run-id", run_id, "--stop-with-parent"),
+                    *("--tables", tables.root, "--job", tables.job, *order),
+                    *("--shard", str(shard.number), "--stop-with-parent"),
                 ],
                 stdin=subprocess.PIPE,  # closed by the system if this process dies
                 stdout=subprocess.PIPE,

@@ -36,7 +36,7 @@ class Event(Struct, frozen=True, forbid_unknown_fields=True):
         seconds_left: At that rate; 0 if unknown.
         running: Requests in the engine's batch,
         waiting: and those that it has beside them.
-        batch_fill: Mean of running / max_num_seqs since the engine was up, 0 to 1.
+        batch_fill: Mean of running / max_num_seqs while an engine was up, 0 to 1.
         kv_usage: Share of the KV memory in use, 0 to 1.
         preemptions: Requests put back for want of KV memory.
         drafts: Times that tokens were speculated,

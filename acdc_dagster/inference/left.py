@@ -1,7 +1,7 @@
 """What is left of a shard, and the order in which it runs.
 
-What is left is always `sorted_requests` minus `inference`, so that a first run, a run after a crash
-and the run of the next night are the same code.
+What is left is always `sorted_requests` (or `retries`) minus `inference`, so that a first run, a
+run after a crash and the run of the next night are the same code.
 """
 
 from collections.abc import Iterator
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from acdc_dagster.inference.engines.protocol import Request
 from acdc_dagster.planning.plan import Shard
+from acdc_dagster.schemas import TableName
 from acdc_dagster.tables import Tables
 
 # Hashes compared at a time; each takes about 100 bytes.
@@ -28,12 +29,14 @@ class Left:
     """Which requests of a shard have no result yet; nine bytes of memory a request.
 
     Attributes:
+        table: Where the requests are.
         shard: The range of positions.
         wanted: bool[N]; whether the request has no result.
         max_tokens: int32[N]; most tokens of its answer.
         lcp: int32[N]; prompt tokens shared with the request before it.
     """
 
+    table: TableName
     shard: Shard
     wanted: NDArray[np.bool_]
     max_tokens: NDArray[np.int32]
@@ -52,20 +55,27 @@ class Left:
         return shared
 
 
-def left_of(tables: Tables, partition: str, shard: Shard) -> Left:
+def left_of(tables: Tables, partition: str, shard: Shard, attempt: int = 1) -> Left:
     """What is left of a shard.
 
     A result counts wherever it was computed: a hash covers all that shapes the answer, and a
     request whose answers are meant to differ has a hash of its own.
+
+    Args:
+        tables: The job's tables.
+        partition: The partition key.
+        shard: The shard: of `sorted_requests`; of `retries` from the second attempt on.
+        attempt: From 1. A later one counts only its own results.
     """
+    table: TableName = "sorted_requests" if attempt == 1 else "retries"
     wanted = np.ones(shard.requests, dtype=np.bool_)
     max_tokens, lcp = np.zeros(shard.requests, np.int32), np.zeros(shard.requests, np.int32)
     asked = (
-        tables.scan("sorted_requests", partition)
+        tables.scan(table, partition)
         .filter(pl.col("position").is_between(shard.start, shard.stop, closed="left"))
         .select("position", "request_hash", pl.col("max_tokens").fill_null(0), "lcp")
     )
-    done = tables.scan("inference").select("request_hash")
+    done = tables.scan("inference").filter(pl.col("attempt") >= attempt).select("request_hash")
     for low, high in _hash_ranges(shard.requests + tables.count("inference")):
         within = pl.col("request_hash").str.head(2).is_between(pl.lit(low), pl.lit(high))
         some = asked.filter(within)
@@ -78,7 +88,7 @@ def left_of(tables: Tables, partition: str, shard: Shard) -> Left:
         at = found["position"].to_numpy() - shard.start
         wanted[at] = found["wanted"].to_numpy()
         max_tokens[at], lcp[at] = found["max_tokens"].to_numpy(), found["lcp"].to_numpy()
-    return Left(shard, wanted, max_tokens, lcp)
+    return Left(table, shard, wanted, max_tokens, lcp)
 
 
 def _hash_ranges(hashes: int) -> Iterator[tuple[str, str]]:
@@ -154,7 +164,7 @@ def _read(
         low, high = max(low - first, 0), min(high - first, len(wanted) - 1)
         return low <= high and bool(before[high + 1] > before[low])
 
-    for frame in tables.in_order("sorted_requests", partition, _COLUMNS, holds_some):
+    for frame in tables.in_order(left.table, partition, _COLUMNS, holds_some):
         at = frame["position"].to_numpy() - first
         inside = (at >= 0) & (at < len(wanted))
         inside[inside] = wanted[at[inside]]

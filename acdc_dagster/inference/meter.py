@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from acdc_dagster.inference.engines.protocol import Answer, EngineState
+from acdc_dagster.inference.engines.wire import Stepped
 from acdc_dagster.inference.events import Event, Kind
 from acdc_dagster.planning.plan import Shard
 
@@ -29,8 +30,9 @@ class Meter:
         self._size = max_num_seqs
         self._up: float | None = None
         self._state, self._past = EngineState(), EngineState()
-        self._filled = self._stepping = 0.0
-        self._last_step: float | None = None
+        self._running = self._past_running = 0.0  # requests times seconds
+        self._since: float | None = None
+        self._past_up = 0.0
         self._recent: deque[tuple[float, Event]] = deque()
         self.restarts = 0
         self.most_kv_usage = 0.0
@@ -39,14 +41,15 @@ class Meter:
         """Note that an engine started, the first or another one."""
         now = time.monotonic()
         self._up = self._up or now
-        self._last_step = now
+        self._since = now
 
     def engine_died(self) -> None:
         """Note that the engine is gone; what it counted stays counted."""
         self.restarts += 1
         self._past = self._counts()
         self._state = EngineState()
-        self._last_step = None
+        self._past_running, self._running = self._past_running + self._running, 0.0
+        self._past_up, self._since = self._up_seconds(), None
 
     def answered(self, answers: Sequence[Answer]) -> None:
         """Count answers."""
@@ -62,14 +65,10 @@ class Meter:
             + sum(a.completion_tokens or 0 for a in answers),
         )
 
-    def stepped(self, state: EngineState) -> None:
+    def stepped(self, told: Stepped) -> None:
         """Take note of the engine's state."""
-        now = time.monotonic()
-        if self._last_step is not None:
-            self._filled += (now - self._last_step) * min(state.running / self._size, 1.0)
-            self._stepping += now - self._last_step
-        self._state, self._last_step = state, now
-        self.most_kv_usage = max(self.most_kv_usage, state.kv_usage)
+        self._state, self._running = told.state, told.running_seconds
+        self.most_kv_usage = max(self.most_kv_usage, told.state.kv_usage)
 
     def event(self, kind: Kind, trouble: str = "") -> Event:
         """The numbers as they are now."""
@@ -83,7 +82,7 @@ class Meter:
             seconds=now - self._up if self._up is not None else 0.0,
             running=counts.running,
             waiting=counts.waiting,
-            batch_fill=self._filled / self._stepping if self._stepping else 0.0,
+            batch_fill=self._batch_fill(),
             kv_usage=counts.kv_usage,
             preemptions=counts.preemptions,
             drafts=counts.drafts,
@@ -105,6 +104,15 @@ class Meter:
             / (now - since),
             seconds_left=(event.total - event.done) / rate if rate else 0.0,
         )
+
+    def _batch_fill(self) -> float:
+        up = self._up_seconds()
+        return (self._past_running + self._running) / (self._size * up) if up else 0.0
+
+    def _up_seconds(self) -> float:
+        """Seconds for which an engine was up."""
+        now = time.monotonic()
+        return self._past_up + (now - self._since if self._since is not None else 0.0)
 
     def _counts(self) -> EngineState:
         """The state, with the counts of the engines that died."""

@@ -13,7 +13,7 @@ from acdc_dagster.errors import AcdcError
 from acdc_dagster.inference.engines.process import Stopped
 from acdc_dagster.inference.events import Event, events_on_stdout
 from acdc_dagster.inference.worker import WorkOrder, work
-from acdc_dagster.planning.stage import read_plan
+from acdc_dagster.planning.stage import read_plan, read_retry_plan
 from acdc_dagster.tables import Tables
 
 COMPLETE, FAILED, DRAINED, ENDED_AT_ONCE = 0, 1, 3, 4
@@ -62,7 +62,8 @@ def run_worker(
     if stop_with_parent:
         threading.Thread(target=_stop_with_input, args=(stop,), daemon=True).start()
     try:
-        plan = read_plan(tables, order.partition)
+        read = read_plan if order.attempt == 1 else read_retry_plan
+        plan = read(tables, order.partition)
         on_event(work(order, plan, tables, on_event, stop))
     except Stopped:
         return DRAINED

@@ -32,11 +32,13 @@ class WorkOrder:
 
     Attributes:
         run_id: Of whoever ordered the work; recorded with each result.
+        attempt: 1 for the partition's plan; from 2 on for that of its `retries`.
     """
 
     partition: str
     shard: int
     run_id: str
+    attempt: int = 1
 
 
 def work(
@@ -74,12 +76,12 @@ def work(
             f"Materialise {tables.job}/inference for this partition again.",
         )
     shard = plan.shards[order.shard]
-    left = left_of(tables, order.partition, shard)
+    left = left_of(tables, order.partition, shard, order.attempt)
     meter = Meter(shard, left.requests, plan.engine.max_num_seqs)
     if left.requests:
         shift = _Shift(order, plan, tables, meter, tell, stop, adapter)
         shift.run(shard, left)
-        history = tables.appender("history", f"{order.run_id}/{shard.number}/{shift.worker}")
+        history = tables.appender("history", f"{order.run_id}/{shift.worker}")
         ran = (shift.engine, shift.device)
         history.append([history_row(order.partition, order.run_id, plan, meter, *ran)])
     return meter.event("finished")
@@ -115,10 +117,10 @@ class _Shift:
         order, plan = self._order, self._plan
         size = plan.engine.max_num_seqs
         shards = len(plan.shards)
-        appender = self._tables.appender(
-            "inference",
-            f"acdc/{self._tables.job}/{order.partition}/shard-{shard.number}-of-{shards}",
-        )
+        app_id = f"acdc/{self._tables.job}/{order.partition}/shard-{shard.number}-of-{shards}"
+        if order.attempt > 1:
+            app_id += f"/attempt-{order.attempt}"
+        appender = self._tables.appender("inference", app_id)
         appender.claim()
         requests = read_ahead(requests_of(self._tables, order.partition, left, size), 4 * size)
         engine = None
@@ -127,7 +129,7 @@ class _Shift:
             self._tell(self._meter.event("running"))
             stamp = {
                 "partition_key": order.partition,
-                "attempt": 1,
+                "attempt": order.attempt,
                 "shard": shard.number,
                 "worker": self.worker,
                 "engine": engine.name,
@@ -181,7 +183,7 @@ class _Shift:
         stepped = engine.receive(_WAIT, busy=dispatch.given > 0)
         answers: list[Answer] = []
         if stepped is not None:
-            self._meter.stepped(stepped.state)
+            self._meter.stepped(stepped)
             answers = [a for a in stepped.answers if dispatch.answered(a.request_hash)]
         overdue = dispatch.overdue()
         if overdue:

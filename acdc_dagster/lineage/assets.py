@@ -14,15 +14,29 @@ from acdc_dagster.deployment import Model
 from acdc_dagster.errors import AcdcError
 from acdc_dagster.inference.events import Throttle
 from acdc_dagster.job import Job, version_of
+from acdc_dagster.lineage.checks import check_results, check_specs
 from acdc_dagster.lineage.console import PROGRESS
-from acdc_dagster.lineage.metadata import counts, percent, table_metadata, table_path
+from acdc_dagster.lineage.metadata import (
+    column_metadata,
+    counts,
+    health_metadata,
+    percent,
+    spot_check_metadata,
+    table_metadata,
+    table_path,
+)
 from acdc_dagster.lineage.partitions import partition_of, partitions_of
 from acdc_dagster.lineage.resources import DeploymentResource
-from acdc_dagster.planning.stage import profile, read_plan
+from acdc_dagster.planning.plan import Plan
+from acdc_dagster.planning.stage import profile, read_plan, read_retry_plan
 from acdc_dagster.prefix.stage import sort_requests
 from acdc_dagster.prefix.tokens.cutter import TokenCutter
 from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer
 from acdc_dagster.reconcile.answers import check_columns
+from acdc_dagster.reconcile.costs import comparison
+from acdc_dagster.reconcile.retry import plan_retries
+from acdc_dagster.reconcile.run_record import record_run
+from acdc_dagster.reconcile.spot_checks import spot_check
 from acdc_dagster.reconcile.stage import reconcile
 from acdc_dagster.requests.prompts.cuts import TOKENS
 from acdc_dagster.requests.stage import take_in
@@ -56,8 +70,6 @@ _KINDS = {
 # Each message is a row in Dagster's database: every five seconds at first, then every fiftieth of
 # the time that has passed.
 _TELL_SECONDS, _TELL_GROWTH = 5.0, 0.02
-
-BALANCED = "every_input_row_is_accounted_for"
 
 
 @dataclass(frozen=True)
@@ -128,19 +140,11 @@ def _asset(
     job: Job, spec: dg.AssetSpec, body: Callable[[Stage], Materialised]
 ) -> dg.AssetsDefinition:
     name = spec.key.path[-1]
-    checks = [
-        dg.AssetCheckSpec(
-            BALANCED,
-            asset=spec.key,
-            blocking=True,
-            description="Input rows = outputs + rejected + dead letter, counted in the tables.",
-        )
-    ]
 
     @dg.multi_asset(
         name=f"{job.name}__{name}",
         specs=[spec],
-        check_specs=checks if name == "outputs" else [],
+        check_specs=check_specs(job, spec.key) if name == "outputs" else [],
     )
     def compute(
         context: dg.AssetExecutionContext, deployment: DeploymentResource
@@ -171,7 +175,14 @@ def _raw_requests(stage: Stage) -> Materialised:
     check_local()
     check_columns(stage.job, stage.tables)
     cutter = TokenCutter(lambda: ModelTokenizer(model.path))
-    stats = take_in(stage.job, stage.resource.deployment, stage.tables, stage.partition, cutter)
+    stats = take_in(
+        stage.job,
+        stage.resource.deployment,
+        stage.tables,
+        stage.partition,
+        cutter,
+        _progress_line(stage),
+    )
     log = stage.context.log
     log.info(
         f"{stats.input_rows} input rows: {stats.requests} requests, {stats.rejected} rejected "
@@ -186,6 +197,7 @@ def _raw_requests(stage: Stage) -> Materialised:
         {
             "input_rows": stats.input_rows,
             "requests": stats.requests,
+            "carried_over": stats.carried,
             "rejected": stats.rejected,
             "rejected_by_code": counts(stats.rejected_codes),
             "rejected_table": table_path(stage.tables, "rejected"),
@@ -201,6 +213,7 @@ def _sorted_requests(stage: Stage) -> Materialised:
         stage.partition,
         block_size,
         tell=stage.context.log.warning,
+        on_progress=_progress_line(stage),
     )
     stage.context.log.info(
         f"{stats.requests} requests, {stats.distinct} distinct, {stats.prompt_tokens} prompt "
@@ -222,8 +235,20 @@ def _sorted_requests(stage: Stage) -> Materialised:
             "prefix_sharing": round(stats.sharing, 4),
             "hit_rate_bound": round(stats.hit_rate_bound, 4),
             "spilled_bytes": stats.spilled_bytes,
+            **column_metadata(stage.job, stage.resource.deployment, stage.partition),
         },
     )
+
+
+def _progress_line(stage: Stage) -> Callable[[str], None]:
+    """Tells now and then how far a stage is."""
+    throttle = Throttle(_TELL_SECONDS, _TELL_GROWTH)
+
+    def tell(text: str) -> None:
+        if throttle.ready():
+            stage.context.log.info(text, extra={PROGRESS: True})
+
+    return tell
 
 
 def _profile(stage: Stage) -> Materialised:
@@ -252,7 +277,7 @@ def _profile(stage: Stage) -> Materialised:
 
 
 def _inference(stage: Stage) -> Materialised:
-    stage.model()
+    model = stage.model()
     check_local()
     context, throttle = stage.context, Throttle(_TELL_SECONDS, _TELL_GROWTH)
     told: Progress | None = None
@@ -263,25 +288,30 @@ def _inference(stage: Stage) -> Materialised:
             return  # the summary follows
         if (
             told is None
-            or progress.state != told.state
+            or (progress.state, progress.trouble) != (told.state, told.trouble)
             or (progress.computed != told.computed and throttle.ready())
         ):
             told = progress
             context.log.info(str(progress), extra={PROGRESS: True})
             context.log_event(_observation(context, progress))
 
-    plan = read_plan(stage.tables, stage.partition)
-    deployment = stage.resource.deployment
-    done = run_local(
-        plan,
-        stage.tables,
-        deployment,
-        stage.partition,
-        context.run_id,
-        on_progress,
-        context.log.debug,
-    )
+    def run(plan: Plan, attempt: int) -> Progress:
+        return run_local(
+            plan,
+            stage.tables,
+            stage.resource.deployment,
+            stage.partition,
+            context.run_id,
+            on_progress,
+            context.log.debug,
+            attempt,
+        )
+
+    done, retried = run(read_plan(stage.tables, stage.partition), 1), 0
     context.log.info(f"{done}; {done.computed} computed, {done.total - done.computed} reused")
+    while again := plan_retries(stage.job, model, stage.tables, stage.partition):
+        context.log.info(f"attempt {again.attempt} after failures: {counts(again.classes)}")
+        retried += run(read_retry_plan(stage.tables, stage.partition), again.attempt).computed
     return _result(
         stage,
         "inference",
@@ -291,6 +321,7 @@ def _inference(stage: Stage) -> Materialised:
             "computed": done.computed,
             "reused": done.total - done.computed,
             "failed": done.failed,
+            "retried": retried,
             "batch_fill": round(done.batch_fill, 4),
             "engine_restarts": done.restarts,
             "prompt_tokens": done.prompt_tokens,
@@ -319,16 +350,19 @@ def _observation(context: dg.AssetExecutionContext, progress: Progress) -> dg.As
 
 
 def _outputs(stage: Stage) -> Materialised:
-    stats = reconcile(stage.job, stage.tables, stage.partition)
+    prices = stage.resource.deployment.environment.prices
+    run_id = _run_of_inference(stage)
+    stats = reconcile(stage.job, stage.tables, stage.partition, prices, run_id)
+    health = record_run(
+        stage.job, stage.tables, stage.partition, stage.context.run.run_id, prices, stats
+    )
+    compared = comparison(stage.tables, stage.partition, prices)
+    stage.context.log.info(str(compared))
+    sample = spot_check(stage.job, stage.tables, stage.partition)
     balance = stats.ledger
     stage.context.log.info(
         f"{balance.input_rows} input rows = {balance.outputs} outputs + {balance.rejected} "
         f"rejected + {balance.dead_letter} dead letter; failures: {counts(stats.failures)}"
-    )
-    check = dg.AssetCheckResult(
-        passed=balance.balanced,
-        check_name=BALANCED,
-        metadata={name: int(value) for name, value in vars(balance).items()},
     )
     return _result(
         stage,
@@ -342,9 +376,24 @@ def _outputs(stage: Stage) -> Materialised:
             "duplicates": stats.duplicates,
             "failures": counts(stats.failures),
             "dead_letter_table": table_path(stage.tables, "dead_letter"),
+            **health_metadata(health, compared, stage.tables),
+            **spot_check_metadata(sample, stage.tables),
         },
-        [check],
+        check_results(stage.job, stage.tables, stage.partition, balance),
     )
+
+
+def _run_of_inference(stage: Stage) -> str | None:
+    """The newest run of `inference` for the partition, as Dagster knows it."""
+    context = stage.context
+    found = context.instance.fetch_materializations(
+        dg.AssetRecordsFilter(
+            asset_key=dg.AssetKey([stage.job.name, "inference"]),
+            asset_partitions=[context.partition_key] if context.has_partition_key else None,
+        ),
+        limit=1,
+    )
+    return found.records[0].run_id if found.records else None
 
 
 def _result(
@@ -361,7 +410,10 @@ def _result(
     rows = stage.tables.scan(name, stage.partition).select(pl.struct(content).hash(0).sum())
     digest = rows.collect().item() or 0
     return dg.MaterializeResult(
-        metadata={**stats, **table_metadata(stage.tables, name, stage.partition)},
+        metadata={
+            **stats,
+            **table_metadata(stage.tables, name, stage.partition, stage.job.answer_descriptions),
+        },
         data_version=dg.DataVersion(f"{digest:016x}"),
         check_results=list(checks),
     )

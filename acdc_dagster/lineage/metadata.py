@@ -6,11 +6,24 @@ from typing import Any
 import dagster as dg
 import polars as pl
 
+from acdc_dagster.columns import DESCRIPTIONS
+from acdc_dagster.deployment import Deployment
+from acdc_dagster.errors import SourceError
+from acdc_dagster.job import Job
+from acdc_dagster.lineage import markdown
+from acdc_dagster.prefix.examine.columns import order_of_columns
+from acdc_dagster.reconcile.costs import Comparison
+from acdc_dagster.reconcile.run_record import Health
+from acdc_dagster.requests.stage import source_of
+from acdc_dagster.requests.tables.table import TableSource
 from acdc_dagster.schemas import SCHEMAS, TableName
 from acdc_dagster.tables import Tables
 
 _PREVIEW_ROWS = 5
+# The first rows of a table, by which the order of its columns is judged.
+_ORDER_ROWS = 20_000
 _PREVIEW_CHARACTERS = 160
+_SPOT_CHECK_ROWS = 20
 # Bulk and bookkeeping that say nothing at a glance.
 _HIDDEN: dict[TableName, tuple[str, ...]] = {
     "raw_requests": ("endpoint", "model", "source"),
@@ -21,17 +34,81 @@ _HIDDEN: dict[TableName, tuple[str, ...]] = {
 }
 
 
-def table_metadata(tables: Tables, name: TableName, partition: str) -> dict[str, Any]:
-    """Place, row count, columns and the first rows of one partition of a table."""
+def table_metadata(
+    tables: Tables, name: TableName, partition: str, described: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Place, row count, columns and the first rows of one partition of a table.
+
+    Args:
+        tables: The job's tables.
+        name: The table.
+        partition: The partition key.
+        described: What columns hold that only this job has.
+    """
+    descriptions = {**(described or {}), **DESCRIPTIONS}
     rows = tables.scan(name, partition)
     schema = rows.collect_schema()
     return {
         "dagster/partition_row_count": tables.count(name, partition),
         "dagster/column_schema": dg.TableSchema(
-            [dg.TableColumn(column, str(dtype)) for column, dtype in schema.items()]
+            [
+                dg.TableColumn(column, str(dtype), descriptions.get(column))
+                for column, dtype in schema.items()
+            ]
         ),
         "location": table_path(tables, name),
         "preview": _preview(rows.head(_PREVIEW_ROWS).collect(), name),
+    }
+
+
+def column_metadata(job: Job, deployment: Deployment, partition: str) -> dict[str, Any]:
+    """What another order of the prompt's columns would share; nothing if the source has none.
+
+    It is advice: a source that cannot be read any more is no reason to fail.
+    """
+    try:
+        source = source_of(job, deployment, partition)
+        found = order_of_columns(source, _ORDER_ROWS) if isinstance(source, TableSource) else None
+    except SourceError:
+        return {}
+    if found is None:
+        return {}
+    _, order = found
+    return {
+        "column_sharing": round(order.given_sharing, 4),
+        "column_sharing_possible": round(order.best_sharing, 4),
+        "columns_to_move_first": ", ".join(order.moved) or "none",
+    }
+
+
+def health_metadata(health: Health, compared: Comparison, tables: Tables) -> dict[str, Any]:
+    """How a run went, as numbers that the UI plots over runs; what is not known is left out."""
+    numbers = {
+        "items_per_minute": health.items_per_minute,
+        "failure_rate": health.failure_rate,
+        "retry_rate": health.retry_rate,
+        "mean_context": health.mean_context,
+        "latency_p99": health.latency_p99,
+        "run_cost": health.cost,
+        "cost": compared.cost,
+        "cost_in_provider_batches": compared.batch,
+        "cost_online": compared.online,
+    }
+    return {
+        **{name: round(value, 6) for name, value in numbers.items() if value is not None},
+        "cost_compared": str(compared),
+        "runs_table": table_path(tables, "runs"),
+    }
+
+
+def spot_check_metadata(sample: pl.DataFrame, tables: Tables) -> dict[str, Any]:
+    """The first rows of a spot check side by side, and where all of them are."""
+    shown = sample.head(_SPOT_CHECK_ROWS).select("custom_id", "input", "text", "status")
+    return {
+        "spot_check": dg.MetadataValue.md(
+            markdown.table(["custom_id", "input", "answer", "status"], shown.iter_rows())
+        ),
+        "spot_checks_table": table_path(tables, "spot_checks"),
     }
 
 

@@ -1,10 +1,12 @@
 """The plan: how one partition runs. Data, kept as JSON in `profile`, and read by every worker."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from acdc_dagster.deployment import Commit, Limits
+
+Runner = Literal["generate", "pooling"]
 
 
 class _Frozen(BaseModel):
@@ -34,6 +36,8 @@ class EngineSettings(_Frozen):
 
     Attributes:
         kv_cache_gib: KV memory of a CPU engine; a GPU engine takes what its card has left.
+        runner: pooling for an engine that gives vectors in place of text.
+        reasoning_parser: See `Model.reasoning_parser`.
         extra: Other engine arguments by the engine's own names.
     """
 
@@ -47,6 +51,8 @@ class EngineSettings(_Frozen):
     tensor_parallel: int
     expert_parallel: int
     speculative_tokens: int
+    runner: Runner = "generate"
+    reasoning_parser: str | None = None
     extra: dict[str, Any]
 
 

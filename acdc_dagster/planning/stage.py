@@ -8,11 +8,12 @@ import polars as pl
 from acdc_dagster.deployment import Deployment, LocalBackend, Model
 from acdc_dagster.errors import IncompleteError, ModelError
 from acdc_dagster.job import Job
-from acdc_dagster.planning.plan import EngineSettings, Plan, Shard
+from acdc_dagster.planning.plan import EngineSettings, Plan, Runner, Shard
 from acdc_dagster.planning.sample import sample_positions
 from acdc_dagster.planning.shapes.model import read_shape
 from acdc_dagster.planning.shards import ATTENTION_WEIGHT, cut_points, request_cost
 from acdc_dagster.prefix.order import hit_rate, sharing
+from acdc_dagster.requests.body import EMBEDDINGS
 from acdc_dagster.tables import Tables
 
 
@@ -49,7 +50,7 @@ def profile(
     lengths = rows["prompt_tokens"].to_numpy().astype(np.int64)
     lcp = rows["lcp"].to_numpy().astype(np.int64)
     settings = deployment.environment.backends.local
-    plan = _plan(job, model, settings, lengths, lcp)
+    plan = _plan(job, model, settings, lengths, lcp, _runner(tables, partition))
     sample = lengths[sample_positions(len(lengths))] if len(lengths) else lengths
     mapped = tables.read("request_map", partition, ["input_rows"])["input_rows"]
     rejected = tables.read("rejected", partition, ["input_rows"])["input_rows"]
@@ -87,12 +88,35 @@ def read_plan(tables: Tables, partition: str) -> Plan:
     return Plan.model_validate_json(plans[0])
 
 
+def read_retry_plan(tables: Tables, partition: str) -> Plan:
+    """The partition's plan with the shards of its `retries` instead of its own.
+
+    Raises:
+        IncompleteError: Nothing is to be asked again.
+    """
+    asked = tables.scan("retries", partition).group_by("shard")
+    ranges = asked.agg(
+        pl.col("position").min().alias("start"), (pl.col("position").max() + 1).alias("stop")
+    ).sort("shard")
+    shards = [
+        Shard(number=number, start=start, stop=stop)
+        for number, start, stop in tables.collect(ranges).iter_rows()
+    ]
+    if not shards:
+        raise IncompleteError(
+            f"Nothing of partition {partition!r} of {tables.job} is to be asked again.",
+            f"Materialise {tables.job}/inference for this partition.",
+        )
+    return read_plan(tables, partition).model_copy(update={"shards": shards})
+
+
 def _plan(
     job: Job,
     model: Model,
     settings: LocalBackend,
     lengths: np.typing.NDArray[np.int64],
     lcp: np.typing.NDArray[np.int64],
+    runner: Runner,
 ) -> Plan:
     engine = settings.engine
     cost = request_cost(
@@ -117,6 +141,8 @@ def _plan(
             tensor_parallel=1,
             expert_parallel=1,
             speculative_tokens=0,
+            runner=runner,
+            reasoning_parser=model.reasoning_parser,
             extra=engine.extra,
         ),
         shards=[
@@ -132,6 +158,12 @@ def _plan(
             "No speculation: not planned in this version.",
         ],
     )
+
+
+def _runner(tables: Tables, partition: str) -> Runner:
+    """What the engine has to give; one partition has one endpoint."""
+    first = next(tables.batches("raw_requests", partition, 1), None)
+    return "pooling" if first is not None and first["endpoint"][0] == EMBEDDINGS else "generate"
 
 
 def _attention_weight(model: Model) -> float:

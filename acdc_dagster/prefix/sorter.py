@@ -22,7 +22,7 @@ from acdc_dagster.prefix.sequences import Sequences, starts_of
 from acdc_dagster.prefix.text.chat import ChatTemplate
 from acdc_dagster.prefix.text.rendering import Rendering
 from acdc_dagster.prefix.tokens.tokenizer import PromptTokenizer
-from acdc_dagster.requests.body import CHAT, Body, ChatBody, Refused, parse_body
+from acdc_dagster.requests.body import CHAT, EMBEDDINGS, Body, ChatBody, Refused, parse_body
 from acdc_dagster.requests.plain import plain_body
 from acdc_dagster.requests.rejected import Rejection
 
@@ -68,6 +68,7 @@ class Sorter:
         self._start_run()
         self.refused: list[Rejection] = []
         self.requests = 0
+        self.tokens = 0  # of all prompts, also of those that repeat one
         self.distinct = 0
         self.spilled_bytes = 0
 
@@ -101,6 +102,7 @@ class Sorter:
         hashes = self._hashes(found, sampling, ids)
         self._run.add(found, hashes, sampling)
         self.requests += len(kept)
+        self.tokens += int(lengths[fits].sum())
         mapped = _mapped(raw[kept], hashes)
         if self._run.bytes_held > self._memory:
             self._spill()
@@ -145,11 +147,11 @@ class Sorter:
     ) -> NDArray[np.bool_]:
         """Which of the rendered rows fit into the context; the others are refused."""
         self.refused.extend(rows.refused)
-        fits = (lengths > 0) & (lengths < self._model.context_length)
+        fits = (lengths > 0) & (lengths + rows.least <= self._model.context_length)
         unfit: list[int] = np.flatnonzero(~fits).tolist()
         for at in unfit:
             try:
-                room_for_answer(int(lengths[at]), self._model)
+                room_for_answer(int(lengths[at]), self._model, rows.least)
             except Refused as error:
                 self.refused.append(_rejection(raw.row(rows.kept[at], named=True), error))
         return fits
@@ -227,6 +229,7 @@ class _Rendered:
 
     Attributes:
         chat: Whether they are chat requests; one partition has one endpoint.
+        least: Tokens that an answer has at least.
         kept: Rows that were rendered,
         pieces: their pieces, end to end,
         widths: how many each has,
@@ -255,6 +258,7 @@ class _Rendered:
         self.settings: list[int] = []
         self.refused: list[Rejection] = []
         endpoint = str(raw["endpoint"][0])
+        self.least = 0 if endpoint == EMBEDDINGS else 1
         for at, body in enumerate(raw["body"]):
             try:
                 pieces, number = self._plainly(body) or self._fully(endpoint, body)
@@ -285,7 +289,7 @@ class _Rendered:
 
     def _fully(self, endpoint: str, raw: str) -> tuple[list[int], int]:
         body = parse_body(endpoint, raw)
-        text = self._template.render(body) if isinstance(body, ChatBody) else body.prompt
+        text = self._template.render(body) if isinstance(body, ChatBody) else body.text
         if self._longest and len(text) > self._model.context_length * self._longest:
             # Known without tokenising what may be megabytes.
             raise too_long(f"at least {len(text) // self._longest}", self._model)

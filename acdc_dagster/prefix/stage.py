@@ -14,6 +14,7 @@ from acdc_dagster.deployment import Model
 from acdc_dagster.prefix.order import hit_rate, sharing
 from acdc_dagster.prefix.runs import Sorted
 from acdc_dagster.prefix.segments import Growing
+from acdc_dagster.prefix.sequences import narrowest
 from acdc_dagster.prefix.sorter import Sorter, hex_of
 from acdc_dagster.prefix.text.chat import ChatTemplate
 from acdc_dagster.prefix.tokens.tokenizer import DisagreementError, ModelTokenizer
@@ -75,6 +76,7 @@ def sort_requests(
     block_size: int,
     memory: int | None = None,
     tell: Callable[[str], None] | None = None,
+    on_progress: Callable[[str], None] = lambda _text: None,
 ) -> SortedStats:
     """Fill `sorted_requests`, `request_map` and this stage's part of `rejected`.
 
@@ -85,6 +87,7 @@ def sort_requests(
         block_size: Tokens in a KV block, for the bound of the hit rate.
         memory: Bytes to sort in; what is more goes to temporary files (see `sorting_memory`).
         tell: Gets messages for whoever runs the stage.
+        on_progress: Gets a line on how many requests are read or sorted, very often.
 
     Raises:
         ModelError: The tokenizer or the chat template cannot be used.
@@ -104,15 +107,17 @@ def sort_requests(
         )
         try:
             for raw in tables.batches("raw_requests", partition, _READ):
-                mapped.add(sorter.add(raw))
+                mapped.add(sorter.add(raw).with_columns(_prompt_version(raw)))
+                on_progress(f"{sorter.requests:,} requests tokenised")
             break
         except DisagreementError:
             mapped = Spool()
     tables.replace("request_map", partition, mapped.frames())
     refused = rejected_rows(sorter.refused)
     tables.replace("rejected", partition, refused, stage="sorted_requests")
-    order = _Order()
-    tables.replace("sorted_requests", partition, order.rows(sorter.sorted()))
+    order = _Order(on_progress)
+    row_bytes = narrowest(tokenizer.ids)().itemsize * sorter.tokens / max(sorter.requests, 1)
+    tables.replace("sorted_requests", partition, order.rows(sorter.sorted()), row_bytes=row_bytes)
     lcp, lengths = order.lcp.values, order.lengths.values
     return SortedStats(
         requests=sorter.requests,
@@ -126,11 +131,18 @@ def sort_requests(
     )
 
 
+def _prompt_version(raw: pl.DataFrame) -> pl.Expr:
+    """That of all rows of a partition; null if stage 1 of an earlier version wrote them."""
+    version = raw["prompt_version"].first() if "prompt_version" in raw.columns else None
+    return pl.lit(version, pl.String).alias("prompt_version")
+
+
 class _Order:
     """Numbers the sorted requests and remembers what sharing is told from."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_progress: Callable[[str], None]) -> None:
         self.lcp, self.lengths = Growing(np.int64), Growing(np.int64)
+        self._on_progress = on_progress
 
     def rows(self, frames: Iterator[Sorted]) -> Iterator[pl.DataFrame]:
         """Rows of `sorted_requests`."""
@@ -138,17 +150,23 @@ class _Order:
             first = len(self.lcp)
             self.lcp.extend(frame.lcp)
             self.lengths.extend(frame.tokens.lengths)
-            yield pl.DataFrame(
-                {
-                    "position": np.arange(first, len(self.lcp), dtype=np.int64),
-                    "request_hash": hex_of(frame.hashes),
-                    "token_ids": frame.tokens.as_binary(),
-                    "prompt_tokens": frame.tokens.lengths,
-                    "lcp": frame.lcp,
-                    "max_tokens": _max_tokens(frame.sampling),
-                    "sampling": frame.sampling,
-                }
-            )
+            self._on_progress(f"{len(self.lcp):,} distinct requests sorted")
+            yield sorted_rows(frame, first)
+
+
+def sorted_rows(frame: Sorted, first: int) -> pl.DataFrame:
+    """Rows of `sorted_requests`, without their partition; `first` is the position of the first."""
+    return pl.DataFrame(
+        {
+            "position": np.arange(first, first + len(frame.lcp), dtype=np.int64),
+            "request_hash": hex_of(frame.hashes),
+            "token_ids": frame.tokens.as_binary(),
+            "prompt_tokens": frame.tokens.lengths,
+            "lcp": frame.lcp,
+            "max_tokens": _max_tokens(frame.sampling),
+            "sampling": frame.sampling,
+        }
+    )
 
 
 def _max_tokens(sampling: list[str]) -> pl.Series:

@@ -30,15 +30,21 @@ def joined(
     chunks = with_chunk(pl.concat([answered, given_up, faults], how="diagonal")).sort("chunk")
     texts = answers.group_by("row_id").agg(
         pl.col("text").str.join(_BETWEEN),
+        pl.col("reasoning").str.join(_BETWEEN).replace("", None),
         pl.when((pl.col("finish_reason") == "length").any())
         .then(pl.lit("length"))
         .otherwise(pl.col("finish_reason").first())
         .alias("finish_reason"),
+        pl.col("reused").all(),
         pl.col("prompt_version", "model", "model_revision", "engine").first(),
     )
     sums = chunks.group_by("row_id").agg(
         pl.col("error_class").drop_nulls().first(),
         pl.col("prompt_tokens", "cached_tokens", "completion_tokens", "input_rows").sum(),
+        *(
+            pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
+            for name in ("reasoning_tokens", "cost")
+        ),
         pl.col("attempts").max(),
         pl.col("line").drop_nulls().first(),
     )
@@ -50,6 +56,9 @@ def joined(
             .then(pl.lit("ok"))
             .otherwise(pl.lit("failed")),
             request_hash=pl.lit(None, pl.String),  # each chunk has its own, in request_map
+            choices=pl.lit(None, pl.String),
+            logprobs=pl.lit(None, pl.String),
+            embedding=pl.lit(None, pl.List(pl.Float32)),
         )
         .sort("line", "custom_id")
     )

@@ -7,11 +7,17 @@ from typing import Protocol
 import polars as pl
 
 from acdc_dagster.requests.rejected import Rejection
+from acdc_dagster.requests.source_chunks import SourceChunk
 from acdc_dagster.schemas import row_schema
 
+_OF_THE_PARTITION = ("input_rows", "prompt_version")
 # The columns of `Batch.requests`: those of raw_requests that one row decides.
 REQUEST = pl.Schema(
-    {name: dtype for name, dtype in row_schema("raw_requests").items() if name != "input_rows"}
+    {
+        name: dtype
+        for name, dtype in row_schema("raw_requests").items()
+        if name not in _OF_THE_PARTITION
+    }
 )
 
 
@@ -45,6 +51,11 @@ class Source(Protocol):
     @property
     def warnings(self) -> list[str]:
         """What is allowed but worth knowing, once all batches are read."""
+        ...
+
+    @property
+    def chunks(self) -> list[SourceChunk]:
+        """The source's bytes or rows in chunks, once all batches are read."""
         ...
 
     def batches(self) -> Iterator[Batch]:

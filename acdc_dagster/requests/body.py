@@ -10,46 +10,15 @@ import msgspec
 from msgspec import Meta, Struct
 
 from acdc_dagster.requests.message import ImagePart, Message, Tool
+from acdc_dagster.requests.refused import Refused, refusal
+from acdc_dagster.requests.sampling import Asked, ChatAsked, LogProbs, Named, check_asked
+from acdc_dagster.requests.tool_choice import ToolChoice, check_tool_choice
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
-ENDPOINTS = (CHAT, COMPLETIONS)
-
-
-# Characters of a message.
-_MOST = 500
-
-
-def shortened(message: str) -> str:
-    """A message that repeats what a row says, of whatever length, in 500 characters at most."""
-    return message if len(message) <= _MOST else f"{message[: _MOST - 100]} … {message[-97:]}"
-
-
-class Refused(Exception):
-    """A row is no valid request: `code` in OpenAI's words where it has one, and why in short."""
-
-    def __init__(self, code: str, message: str, custom_id: str | None = None) -> None:
-        self.code = code
-        self.message = shortened(message)
-        super().__init__(self.message)
-        self.custom_id = custom_id
-
-
-class JsonSchema(Struct, frozen=True, gc=False):
-    """The schema in a response_format."""
-
-    schema: dict[str, Any]
-    name: str | None = None
-    description: str | None = None
-    strict: bool | None = None
-
-
-class ResponseFormat(Struct, frozen=True, gc=False):
-    """What shape the answer must have."""
-
-    type: Literal["text", "json_schema", "json_object"]
-    json_schema: JsonSchema | None = None
-
+EMBEDDINGS = "/v1/embeddings"
+ENDPOINTS = (CHAT, COMPLETIONS, EMBEDDINGS)
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 # In a message of another role the engine would ignore them.
 _OF_ONE_ROLE = {
@@ -77,46 +46,16 @@ _NOT_OF_A_TEMPLATE = {
     "tokenizer_kwargs",
 }
 
-_MOST_INT = 2**63 - 1
-_Tokens = Annotated[int, Meta(ge=1, le=_MOST_INT)]
-_Stop = Annotated[str, Meta(min_length=1)]
 
-
-class _Common(Struct, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
-    model: str
-    max_tokens: _Tokens | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Meta(ge=-1, le=_MOST_INT)] | None = None
-    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
-    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
-    repetition_penalty: Annotated[float, Meta(gt=0)] | None = None
-    seed: Annotated[int, Meta(ge=-(2**63), le=_MOST_INT)] | None = None
-    stop: _Stop | list[_Stop] | None = None
-    n: Literal[1] | None = None
-    stream: Literal[False] | None = None
-    # Bookkeeping of the API that changes no answer.
-    user: str | None = None
-    metadata: dict[str, Any] | None = None
-    store: bool | None = None
-    service_tier: str | None = None
-
-
-class ChatSampling(_Common, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
-    """What a chat asks for beside its messages, without what changes how they are rendered."""
-
-    max_completion_tokens: _Tokens | None = None
-    response_format: ResponseFormat | None = None
-
-
-class ChatBody(ChatSampling, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
+class ChatBody(ChatAsked, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
     """The body of a /v1/chat/completions request."""
 
     messages: Annotated[list[Message], Meta(min_length=1)]
     tools: Annotated[list[Tool], Meta(min_length=1)] | None = None
-    # Neither changes the prompt, and a call is answered as the text that the model wrote.
-    tool_choice: Literal["none", "auto"] | None = None
+    # Changes no prompt, and a call is answered as the text that the model wrote.
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: Effort | None = None
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     documents: list[dict[str, str]] | None = None
@@ -128,19 +67,39 @@ class _PlainMessage(Struct, gc=False, forbid_unknown_fields=True):
     content: str
 
 
-class _PlainChat(ChatSampling, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
+class _PlainChat(ChatAsked, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
     """What nearly all bodies are: a ChatBody that is valid if its types are."""
 
     messages: Annotated[list[_PlainMessage], Meta(min_length=1)]
 
 
-class CompletionBody(_Common, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
+class CompletionBody(Asked, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
     """The body of a /v1/completions request."""
 
     prompt: str
+    logprobs: LogProbs | None = None
+    echo: Literal[False] | None = None
+
+    @property
+    def text(self) -> str:
+        """What is tokenised."""
+        return self.prompt
 
 
-Body = ChatBody | CompletionBody
+class EmbeddingBody(Named, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
+    """The body of a /v1/embeddings request."""
+
+    input: str
+    dimensions: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+    encoding_format: Literal["float"] | None = None  # a vector is kept as numbers
+
+    @property
+    def text(self) -> str:
+        """What is tokenised."""
+        return self.input
+
+
+Body = ChatBody | CompletionBody | EmbeddingBody
 T = TypeVar("T")
 
 
@@ -156,6 +115,7 @@ _plain = msgspec.json.Decoder(_PlainChat)
 _bodies: dict[str, msgspec.json.Decoder[Any]] = {
     CHAT: msgspec.json.Decoder(ChatBody),
     COMPLETIONS: msgspec.json.Decoder(CompletionBody),
+    EMBEDDINGS: msgspec.json.Decoder(EmbeddingBody),
 }
 
 
@@ -196,7 +156,7 @@ def _model_of(endpoint: str, raw: bytes) -> str:
         except (msgspec.MsgspecError, RecursionError):
             pass  # the careful parser takes it, or says what is wrong
         else:
-            check_response_format(body.response_format)
+            check_asked(body)
             return body.model
     return parse_body(endpoint, raw).model
 
@@ -266,15 +226,16 @@ def check_body(body: Body) -> None:
     Raises:
         Refused: Names what does not fit together.
     """
-    if isinstance(body, CompletionBody):
-        if not body.prompt:  # refused by the engine, even where the tokenizer would begin it
-            raise Refused("empty_prompt", "body: prompt is empty.")
+    if isinstance(body, Asked):
+        check_asked(body)
+    if not isinstance(body, ChatBody):
+        if not body.text:  # refused by the engine, even where the tokenizer would begin it
+            name = "prompt" if isinstance(body, CompletionBody) else "input"
+            raise Refused("empty_prompt", f"body: {name} is empty.")
         return
     for number, message in enumerate(body.messages):
         _check_message(f"body: messages[{number}]", message)
-    check_response_format(body.response_format)
-    if body.tool_choice == "auto" and body.tools is None:
-        raise Refused("missing_required_parameter", "body: tool_choice is auto, without tools.")
+    check_tool_choice(body.tool_choice, body.tools, body.parallel_tool_calls, body)
     if body.continue_final_message and body.add_generation_prompt:
         raise Refused(
             "invalid_value",
@@ -285,16 +246,6 @@ def check_body(body: Body) -> None:
         raise Refused(
             "unsupported_parameter", f"body: chat_template_kwargs.{name} is no template's to set."
         )
-
-
-def check_response_format(wanted: ResponseFormat | None) -> None:
-    """See that a JSON schema is there where one is wanted.
-
-    Raises:
-        Refused: It is not.
-    """
-    if wanted is not None and wanted.type == "json_schema" and wanted.json_schema is None:
-        raise Refused("missing_required_parameter", "body: response_format.json_schema is missing.")
 
 
 def _check_message(at: str, message: Message) -> None:
@@ -314,19 +265,3 @@ def _check_message(at: str, message: Message) -> None:
                 "unsupported_parameter",
                 f"{at}.{name} belongs to role {role}, not to role {message.role}.",
             )
-
-
-def refusal(at: str, error: Exception) -> Refused:
-    """What to refuse a row with whose part `at` msgspec could not decode."""
-    if not isinstance(error, msgspec.ValidationError):
-        return Refused("invalid_json_line", f"{at}: {error}.")
-    return Refused(_code(str(error)), f"{at}: {error}.")
-
-
-def _code(error: str) -> str:
-    if "missing required field" in error:
-        return "missing_required_parameter"
-    unsupported = ("unknown field", "`$.n`", "`$.stream`", "`$.tool_choice`")
-    if any(said in error for said in unsupported):
-        return "unsupported_parameter"
-    return "invalid_value"

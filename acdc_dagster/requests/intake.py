@@ -12,14 +12,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from acdc_dagster.requests.batch import Batch, Source
-from acdc_dagster.requests.body import Refused, shortened
+from acdc_dagster.requests.batch import REQUEST, Batch, Source
 from acdc_dagster.requests.prompts.chunks import by_chunk
+from acdc_dagster.requests.refused import Refused, shortened
 from acdc_dagster.requests.rejected import Rejection
-from acdc_dagster.schemas import row_schema
 from acdc_dagster.spool import temporary_files
 
-_ROWS = row_schema("raw_requests")
+_COLUMNS_OF_ROWS = [*REQUEST.names(), "input_rows"]
 # Lines that a message names.
 _SHOWN = 5
 
@@ -59,7 +58,7 @@ class Intake:
         self._wanted = self._model
 
     def frames(self) -> Iterator[pl.DataFrame]:
-        """Rows of `raw_requests`, without their partition.
+        """Rows of `raw_requests`, without their partition and prompt version.
 
         Raises:
             RepeatedIdsError: All that was given is void; take the frames again.
@@ -80,7 +79,7 @@ class Intake:
                 rows = rows.with_columns(input_rows=pl.lit(1, pl.Int64))
             else:
                 rows = self._once_each(rows, batch, self._repeated)
-            rows = rows.select(_ROWS.names())
+            rows = rows.select(_COLUMNS_OF_ROWS)
             if batch.chunked:
                 rows = by_chunk(rows)
             self.requests += rows.height

@@ -33,9 +33,12 @@ class PlainBody(Struct, gc=False, forbid_unknown_fields=True):
     repetition_penalty: Any = None
     seed: Any = None
     n: Any = None
+    logprobs: Any = None
+    top_logprobs: Any = None
     stream: Any = None
     stop: Raw = Raw()
     response_format: Raw = Raw()
+    structured_outputs: Raw = Raw()
     user: Raw = Raw()
     metadata: Raw = Raw()
     store: Raw = Raw()
@@ -54,8 +57,12 @@ class PlainBody(Struct, gc=False, forbid_unknown_fields=True):
             self.frequency_penalty,
             self.repetition_penalty,
             self.seed,
+            self.n,
+            self.logprobs,
+            self.top_logprobs,
             bytes(self.stop),
             bytes(self.response_format),
+            bytes(self.structured_outputs),
         )
 
 

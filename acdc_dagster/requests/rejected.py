@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from acdc_dagster.requests.body import Refused
+from acdc_dagster.requests.refused import Refused
 from acdc_dagster.schemas import row_schema
 
 _EXCERPT = 200

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import polars as pl
@@ -12,14 +12,19 @@ from acdc_dagster.errors import SourceError
 from acdc_dagster.job import Job
 from acdc_dagster.requests.batch import Source
 from acdc_dagster.requests.files.jsonl import RequestFiles, request_files
+from acdc_dagster.requests.incremental import Origin, Refreshed, refreshed
 from acdc_dagster.requests.intake import Intake, RepeatedIdsError
 from acdc_dagster.requests.prompts.cuts import Cutter
 from acdc_dagster.requests.rejected import rejected_rows
+from acdc_dagster.requests.source_chunks import changes, chunk_rows
+from acdc_dagster.requests.tables.delta_changes import UnclearError
 from acdc_dagster.requests.tables.table import TableSource
 from acdc_dagster.tables import Tables
 
 # Rejected rows that no job without a limit of its own fails for: so few, or so small a share.
 _FEW, _SMALL_SHARE = 10, 0.05
+# What `rejected` is marked with where `raw_requests` is not written.
+_NOT_WRITTEN = Origin(asked=0, version=-1)
 # Rejected rows that a message shows.
 _SHOWN = 3
 
@@ -28,7 +33,8 @@ _SHOWN = 3
 class RawStats:
     """What stage 1 did: input_rows = the sum of input_rows over valid requests + rejected.
 
-    `requests` counts the chunks of a row that was split.
+    `requests` counts the chunks of a row that was split; `carried` are those of them that an
+    incremental run took over from the last one.
     """
 
     input_rows: int
@@ -36,6 +42,7 @@ class RawStats:
     rejected: int
     rejected_codes: dict[str, int]
     warnings: list[str]
+    carried: int = 0
 
 
 def take_in(
@@ -44,8 +51,9 @@ def take_in(
     tables: Tables,
     partition: str,
     cutter: Cutter | None = None,
+    on_progress: Callable[[str], None] = lambda _text: None,
 ) -> RawStats:
-    """Fill `raw_requests` and this stage's part of `rejected` for one partition.
+    """Fill `raw_requests`, this stage's part of `rejected`, and `source_chunks` for one partition.
 
     Nothing is committed before the source was read to its end.
 
@@ -56,6 +64,7 @@ def take_in(
         partition: The partition key.
         cutter: Cuts by tokens of the job's model; needed if the prompt has `truncate_tokens` or
             the job splits texts.
+        on_progress: Gets a line on how many rows are taken in, very often.
 
     Raises:
         SourceError: The source is missing, lacks a column or broke while it was read; or more of
@@ -63,11 +72,24 @@ def take_in(
         ModelError: A row is to be cut by tokens, and the tokenizer is not there.
         TableError: The storage refused; run the partition again.
     """
-    intake = Intake(source_of(job, deployment, partition, cutter), job.declared.model)
+    source = source_of(job, deployment, partition, cutter)
+    origin = Origin.of(job, deployment, source)
+    unclear: list[str] = []
+    if job.declared.source.incremental:
+        try:
+            found = _refreshed(job, source, tables, partition, origin, on_progress)
+        except UnclearError as reason:
+            unclear = [f"The source table was read in full, not only what changed: {reason}."]
+        else:
+            if found is not None:
+                return _carried_over(job, found, tables, partition, origin)
+    intake = Intake(source, job.declared.model)
+    before = tables.read("source_chunks", partition)
     too_many = False
     while True:
         try:
-            tables.replace("raw_requests", partition, _allowed(job, intake))
+            rows = _allowed(job, intake, on_progress)
+            tables.replace("raw_requests", partition, rows, marks=origin.marks(partition))
             break
         except RepeatedIdsError:
             continue
@@ -75,22 +97,87 @@ def take_in(
             too_many = True
             break
     rejected = rejected_rows(intake.rejections)
-    tables.replace("rejected", partition, rejected, stage="raw_requests")
-    codes = dict(Counter(sorted(rejected["code"])))
+    marks = (_NOT_WRITTEN if too_many else origin).marks(partition)
+    tables.replace("rejected", partition, rejected, stage="raw_requests", marks=marks)
+    codes = _codes(rejected)
     if too_many:
         raise _too_many(job, tables.uri("rejected"), intake.input_rows, rejected, codes)
-    return RawStats(intake.input_rows, intake.requests, rejected.height, codes, intake.warnings)
+    tables.replace("source_chunks", partition, chunk_rows(source.chunks))
+    warnings = [*unclear, *intake.warnings, *changes(before, source.chunks)]
+    return RawStats(intake.input_rows, intake.requests, rejected.height, codes, warnings)
+
+
+def _codes(rejected: pl.DataFrame) -> dict[str, int]:
+    return dict(Counter(sorted(rejected["code"])))
+
+
+def _refreshed(
+    job: Job,
+    source: Source,
+    tables: Tables,
+    partition: str,
+    origin: Origin,
+    on_progress: Callable[[str], None],
+) -> Refreshed | None:
+    """The partition with what changed in its table; None if it was never made.
+
+    Raises:
+        UnclearError: Only a full read can tell.
+    """
+    last = Origin.recorded(tables, partition)
+    if last is None or not isinstance(source, TableSource):
+        return None
+    if last.asked != origin.asked:
+        raise UnclearError(
+            "the prompt, the schema, the sampling, the model, the source or the version of this "
+            "package is another one than at the last run"
+        )
+    limit = job.declared.max_rejected
+    return refreshed(
+        source,
+        tables,
+        partition,
+        last.version,
+        lambda rejected, rows: may_be_rejected(rejected, rows, limit),
+        on_progress,
+    )
+
+
+def _carried_over(
+    job: Job, found: Refreshed, tables: Tables, partition: str, origin: Origin
+) -> RawStats:
+    marks = origin.marks(partition)
+    frames = (frame.with_columns(_prompt_version(job)) for frame in found.frames)
+    tables.replace("raw_requests", partition, frames, marks=marks)
+    tables.replace("rejected", partition, found.rejected, stage="raw_requests", marks=marks)
+    tables.replace("source_chunks", partition, chunk_rows([]))
+    return RawStats(
+        found.input_rows,
+        found.requests,
+        found.rejected.height,
+        _codes(found.rejected),
+        found.warnings,
+        found.carried,
+    )
 
 
 class _TooManyRejectedError(Exception):
     """Nothing may be committed to `raw_requests`."""
 
 
-def _allowed(job: Job, intake: Intake) -> Iterator[pl.DataFrame]:
-    yield from intake.frames()
+def _allowed(
+    job: Job, intake: Intake, on_progress: Callable[[str], None]
+) -> Iterator[pl.DataFrame]:
+    for frame in intake.frames():
+        on_progress(f"{intake.input_rows:,} rows taken in")
+        yield frame.with_columns(_prompt_version(job))
     limit = job.declared.max_rejected
     if not may_be_rejected(len(intake.rejections), intake.input_rows, limit):
         raise _TooManyRejectedError
+
+
+def _prompt_version(job: Job) -> pl.Expr:
+    return pl.lit(job.prompt_version).alias("prompt_version")
 
 
 def may_be_rejected(rejected: int, rows: int, limit: float | None = None) -> bool:

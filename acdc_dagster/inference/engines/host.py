@@ -53,7 +53,7 @@ def main() -> None:
 
 def _serve(engine: Engine, inbox: "SimpleQueue[ToEngine | None]", channel: int) -> None:
     answers: list[Answer] = []
-    told = time.monotonic()
+    told, running_seconds = time.monotonic(), 0.0
     while True:
         message = _next(inbox, wait=not engine.unfinished and not answers)
         while message is not _NOTHING:
@@ -65,9 +65,11 @@ def _serve(engine: Engine, inbox: "SimpleQueue[ToEngine | None]", channel: int) 
                 engine.abort(message.request_hashes)
             message = _next(inbox, wait=False)
         if engine.unfinished:
+            began = time.monotonic()
             answers += engine.step()
+            running_seconds += engine.state.running * (time.monotonic() - began)
         if answers or time.monotonic() - told >= _TELL_SECONDS:
-            wire.write(channel, Stepped(answers, engine.state))
+            wire.write(channel, Stepped(answers, engine.state, running_seconds))
             answers, told = [], time.monotonic()
 
 

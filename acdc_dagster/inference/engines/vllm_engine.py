@@ -1,13 +1,11 @@
 """vLLM as a worker's engine: in this process, fed with token ids, stepped by the worker.
 
-The only module that imports vLLM, and only when an engine starts. Every name used here is public
-in vLLM's offline API and has been there since 0.28.
+Only the modules whose names begin as this one's import vLLM, and only when an engine starts. Every
+name used here is public in vLLM's offline API and has been there since 0.28.
 """
 
-import json
 import logging
 import os
-from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
 from typing import Any
 
@@ -15,6 +13,9 @@ from msgspec import structs
 
 from acdc_dagster.errors import BackendError
 from acdc_dagster.inference.engines.protocol import Answer, EngineState, Request, RequestRefused
+from acdc_dagster.inference.engines.vllm_answers import answer_of
+from acdc_dagster.inference.engines.vllm_reasoning import Reasoning
+from acdc_dagster.inference.engines.vllm_sampling import Form, parameters_of
 from acdc_dagster.planning.plan import EngineSettings
 from acdc_dagster.prefix.sequences import token_list
 
@@ -53,12 +54,19 @@ class VllmEngine:
             self._engine: Any = LLMEngine.from_engine_args(
                 EngineArgs(**_arguments(settings)), stat_loggers=loggers
             )
+            self._tokenizer: Any = self._engine.get_tokenizer()
+            self._reasoning = (
+                Reasoning(settings.reasoning_parser, self._tokenizer, self._engine.model_config)
+                if settings.reasoning_parser
+                else None
+            )
         except Exception as error:
             raise BackendError(
                 f"vLLM {vllm.__version__} does not start with {settings.model_path}: {error}",
                 "The worker's log says more. Check the model's folder and the engine settings in "
                 "the environment's YAML (memory, context length, dtype).",
             ) from error
+        self._forms: dict[str, Form] = {}
 
     @property
     def name(self) -> str:
@@ -85,36 +93,34 @@ class VllmEngine:
     def abort(self, request_hashes: list[str]) -> None:
         """See `Engine.abort`."""
         self._engine.abort_request(request_hashes)
+        for request_hash in request_hashes:
+            self._forms.pop(request_hash, None)
 
     def add(self, request: Request) -> None:
         """See `Engine.add`."""
         from vllm.exceptions import VLLMValidationError
 
         try:
-            parameters = self._parameters(json.loads(request.sampling))
+            parameters, form = parameters_of(request.sampling)
+            if form.chat and self._reasoning is not None:
+                self._reasoning.adjust(parameters)
             ids = token_list(request.token_ids, request.prompt_tokens)
             self._engine.add_request(request.request_hash, {"prompt_token_ids": ids}, parameters)
+            self._forms[request.request_hash] = form
         except (VLLMValidationError, ValueError, TypeError) as error:
             raise RequestRefused(str(error)) from error
 
     def step(self) -> list[Answer]:
         """See `Engine.step`."""
-        return [_answer(output) for output in self._engine.step() if output.finished]
+        return [
+            answer_of(output, self._forms.pop(output.request_id), self._tokenizer, self._reasoning)
+            for output in self._engine.step()
+            if output.finished
+        ]
 
     def close(self) -> None:
         """See `Engine.close`."""
         self._engine.engine_core.shutdown()
-
-    def _parameters(self, sampling: dict[str, Any]) -> Any:
-        from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
-
-        schema = sampling.pop("json_schema", None)
-        any_object = sampling.pop("json_object", None)
-        if schema is not None:
-            sampling["structured_outputs"] = StructuredOutputsParams(json=schema)
-        elif any_object:
-            sampling["structured_outputs"] = StructuredOutputsParams(json_object=True)
-        return self._vllm.SamplingParams(**sampling, output_kind=RequestOutputKind.FINAL_ONLY)
 
 
 class _Watch:
@@ -129,8 +135,9 @@ class _Watch:
 
     def record(self, scheduler_stats: Any, iteration_stats: Any, *_: object, **__: object) -> None:
         """Take note of a step."""
-        now, then = scheduler_stats, self.state
+        now, then, ended = scheduler_stats, self.state, 0
         if iteration_stats is not None:
+            ended = len(iteration_stats.finished_requests)
             then = structs.replace(
                 then,
                 preemptions=then.preemptions + iteration_stats.num_preempted_reqs,
@@ -149,7 +156,7 @@ class _Watch:
                 )
             then = structs.replace(
                 then,
-                running=now.num_running_reqs,
+                running=now.num_running_reqs + ended,  # told after those that ended were taken out
                 waiting=now.num_waiting_reqs,
                 kv_usage=now.kv_cache_usage,
             )
@@ -175,27 +182,17 @@ def _arguments(settings: EngineSettings) -> dict[str, Any]:
         "dtype": settings.dtype,
         "tensor_parallel_size": settings.tensor_parallel,
         "enable_expert_parallel": settings.expert_parallel > 1,
-        "enable_prefix_caching": True,
+        "runner": settings.runner,
+        # Not all models that give vectors can share prefixes; vLLM knows which.
+        "enable_prefix_caching": True if settings.runner == "generate" else None,
         "seed": 0,
         # Free whitespace lets a small model fill its answer with it up to max_tokens; only a named
-        # grammar backend takes this setting.
-        "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
+        # grammar backend takes this setting. A structure starts where the reasoning ends.
+        "structured_outputs_config": {
+            "backend": "xgrammar",
+            "disable_any_whitespace": True,
+            "reasoning_parser": settings.reasoning_parser or "",
+        },
         "disable_log_stats": False,  # else results carry no times
         **settings.extra,
     }
-
-
-def _answer(output: Any) -> Answer:
-    completion, finished = output.outputs[0], datetime.now(UTC)
-    times = output.metrics
-    took = max(times.last_token_ts - times.scheduled_ts, 0.0) if times is not None else 0.0
-    return Answer(
-        request_hash=output.request_id,
-        text=completion.text,
-        finish_reason=str(completion.finish_reason),
-        prompt_tokens=len(output.prompt_token_ids or ()),
-        cached_tokens=output.num_cached_tokens or 0,
-        completion_tokens=len(completion.token_ids),
-        started_at=finished - timedelta(seconds=took),
-        finished_at=finished,
-    )

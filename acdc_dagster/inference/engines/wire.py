@@ -52,10 +52,16 @@ class Broken(Struct, frozen=True, tag=True):
 
 
 class Stepped(Struct, frozen=True, tag=True):
-    """From the engine: it has made steps. Sent with each answer, and every half second."""
+    """From the engine: it has made steps. Sent with each answer, and every half second.
+
+    Attributes:
+        running_seconds: Seconds of each step times the requests in its batch, summed since the
+            engine started.
+    """
 
     answers: list[Answer]
     state: EngineState
+    running_seconds: float
 
 
 ToEngine = Start | Add | Abort

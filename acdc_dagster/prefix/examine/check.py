@@ -1,14 +1,13 @@
 """What `acdc check` is asked about: a file, or a partition of a job."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from polars.exceptions import PolarsError
-
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import DeclarationError
+from acdc_dagster.prefix.examine.columns import order_of_columns
 from acdc_dagster.prefix.examine.examination import examine
-from acdc_dagster.prefix.examine.field_order import field_order
 from acdc_dagster.prefix.examine.report import Report
 from acdc_dagster.prefix.tokens.cutter import TokenCutter
 from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer
@@ -28,6 +27,7 @@ def check_source(
     tokenizer: Path | None,
     block_size: int | None,
     kv_tokens: int,
+    on_progress: Callable[[str], None] = lambda _text: None,
 ) -> Report:
     """Examine a file, or the source of a job of this deployment.
 
@@ -37,6 +37,7 @@ def check_source(
         tokenizer: See `examine`.
         block_size: Tokens in a KV block; the environment's if None, else 16.
         kv_tokens: See `examine`.
+        on_progress: See `examine`.
 
     Raises:
         SourceError: The source cannot be read.
@@ -50,7 +51,9 @@ def check_source(
         block_size = local.engine.block_size if local else _BLOCK_SIZE
     if "://" in what or deployment is None or Path(what).exists() or what not in deployment.jobs():
         source = _files(what, deployment)
-        return examine(source, what, None, tokenizer, block_size, kv_tokens)
+        return examine(
+            source, what, None, tokenizer, block_size, kv_tokens, on_progress=on_progress
+        )
     job = deployment.job(what)
     if (partition is None) != (job.declared.partitions.cadence == "none"):
         raise DeclarationError(
@@ -61,25 +64,24 @@ def check_source(
         lambda: ModelTokenizer(tokenizer or deployment.model(job.declared.model).path)
     )
     source = source_of(job, deployment, partition or "", cutter)
-    advice = _about_the_fields(source) if isinstance(source, TableSource) else []
+    columns = order_of_columns(source, _ROWS) if isinstance(source, TableSource) else None
+    fields, order = columns or (None, None)
     name = f"{what}, partition {partition}" if partition else what
     declared = job.declared
     report = examine(
-        source, name, declared.model, tokenizer, block_size, kv_tokens, declared.max_rejected
+        source,
+        name,
+        declared.model,
+        tokenizer,
+        block_size,
+        kv_tokens,
+        declared.max_rejected,
+        fields,
+        on_progress,
     )
-    return replace(report, advice=[*report.advice, *advice])
-
-
-def _about_the_fields(source: TableSource) -> list[str]:
-    """What another order of the prompt's columns would gain, if anything."""
-    try:
-        found = source.fields(_ROWS)
-        if found is None:
-            return []
-        order = field_order(found[0], found[1].literals)
-    except PolarsError:  # a column that has no text, such as a list
-        return []
-    return [order.advice] if order.best != order.given else []
+    if order is None or not order.moved:
+        return report
+    return replace(report, advice=[*report.advice, order.advice])
 
 
 def _files(what: str, deployment: Deployment | None) -> RequestFiles:

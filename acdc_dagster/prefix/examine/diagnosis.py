@@ -38,6 +38,7 @@ class Diagnosis:
         rows: Positions in prefix order of two requests as an example,
         example: and their token ids from a little before the difference to a little after the
             piece.
+        beginning: Token ids of both, from the first to where `example` begins.
     """
 
     position: int
@@ -45,6 +46,7 @@ class Diagnosis:
     tokens: int
     rows: tuple[int, int]
     example: tuple[list[int], list[int]]
+    beginning: list[int]
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,7 @@ def diagnose(
         tokens=round(gain),
         rows=shown.rows,
         example=shown.example,
+        beginning=requests[shown.rows[0]][: max(position - _SHOWN, 0)].tolist(),
     )
 
 

@@ -1,6 +1,6 @@
 """Examining a source before anything runs: what it holds, and what its order is worth."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import polars as pl
 from acdc_dagster.deployment import Deployment, Model, found_model
 from acdc_dagster.errors import DeclarationError, ModelError
 from acdc_dagster.prefix.examine.cache import predicted_hit_rate, simulated_hit_rate
+from acdc_dagster.prefix.examine.columns import columns_of
 from acdc_dagster.prefix.examine.diagnosis import Diagnosis, diagnose
 from acdc_dagster.prefix.examine.groups import top_groups
 from acdc_dagster.prefix.examine.report import Group, HitRates, Lengths, Report, about_the_order
@@ -28,6 +29,7 @@ from acdc_dagster.prefix.tokens.tokenizer import (
 )
 from acdc_dagster.requests.batch import Source
 from acdc_dagster.requests.intake import Intake, RepeatedIdsError
+from acdc_dagster.requests.prompts.prompt import Fields
 from acdc_dagster.requests.rejected import rejected_rows
 from acdc_dagster.requests.stage import may_be_rejected
 
@@ -49,6 +51,8 @@ def examine(
     block_size: int,
     kv_tokens: int,
     max_rejected: float | None = None,
+    fields: Fields | None = None,
+    on_progress: Callable[[str], None] = lambda _text: None,
 ) -> Report:
     """Examine a source.
 
@@ -61,6 +65,8 @@ def examine(
         block_size: Tokens in a KV block.
         kv_tokens: Tokens that the simulated prefix cache holds.
         max_rejected: As the job declares it.
+        fields: Of the prompt, if the source is a table and the prompt is simple.
+        on_progress: Gets a line on what is done, very often.
 
     Raises:
         SourceError: The source cannot be read.
@@ -70,7 +76,7 @@ def examine(
     chosen: _Chosen | None = None
     while True:
         try:
-            frames = intake.frames()
+            frames = _told(intake, on_progress)
             first = next(frames, None)
             named = str(first["model"][0]) if first is not None and first.height else model_name
             chosen = chosen or _Chosen(tokenizer, named or "")
@@ -78,7 +84,7 @@ def examine(
             break
         except (RepeatedIdsError, DisagreementError):
             continue
-    order = _Order(sorter.sorted())
+    order = _Order(sorter.sorted(), on_progress)
     warnings = [*intake.warnings, *chosen.warnings, *about_limited(sorter.limited)]
     if intake.input_rows == 0:
         warnings.append("There are no rows; a job would succeed with empty tables.")
@@ -115,12 +121,18 @@ def examine(
             for group in top_groups(lcp, lengths, at_most=5)
         ],
         advice=[
-            *_about_a_varying_piece(order.diagnosis(), chosen.tokenizer, lengths),
+            *_about_a_varying_piece(order.diagnosis(), chosen.tokenizer, lengths, fields),
             *about_the_order(len(lcp), rates),
         ],
         warnings=warnings,
         can_run=may_be_rejected(rejected.height, intake.input_rows, max_rejected),
     )
+
+
+def _told(intake: Intake, on_progress: Callable[[str], None]) -> Iterator[pl.DataFrame]:
+    for frame in intake.frames():
+        on_progress(f"{intake.input_rows:,} rows read")
+        yield frame
 
 
 class _Chosen:
@@ -184,7 +196,7 @@ class _Order:
             same since they are sampled.
     """
 
-    def __init__(self, frames: Iterator[Sorted]) -> None:
+    def __init__(self, frames: Iterator[Sorted], on_progress: Callable[[str], None]) -> None:
         hashes = Growing(np.dtype((np.void, HASH)))
         lcp, lengths = Growing(np.int64), Growing(np.int64)
         self._stretches: list[Sequences] = []
@@ -203,6 +215,7 @@ class _Order:
             hashes.extend(frame.hashes)
             lcp.extend(frame.lcp)
             lengths.extend(frame.tokens.lengths)
+            on_progress(f"{len(lengths):,} distinct requests sorted")
             if number % self._every == 0:
                 self._stretches.append(frame.tokens)
                 kept += len(frame.tokens.tokens)
@@ -245,14 +258,20 @@ def _file_order(place: Positions, repeats: Growing, times: Positions) -> Positio
 
 
 def _about_a_varying_piece(
-    found: Diagnosis | None, tokenizer: PromptTokenizer, lengths: Positions
+    found: Diagnosis | None, tokenizer: PromptTokenizer, lengths: Positions, fields: Fields | None
 ) -> list[str]:
     if found is None:
         return []
+    columns: tuple[str, ...] = ()
+    if fields is not None:
+        first, second = (tokenizer.decode([*found.beginning, *ids]) for ids in found.example)
+        columns = columns_of(fields, first, second)
+    named = f" ({', '.join(f'column {name!r}' for name in columns)})" if columns else ""
     one, other = (tokenizer.decode(ids) for ids in found.example)
     total = int(lengths.sum())
     return [
         f"{found.affected:.0%} of the {len(lengths)} requests differ after {found.position} tokens "
         f"and go on alike soon after, as {one!r} and {other!r} do. At the end of the prompt that "
-        f"piece would let them share {found.tokens / total:.0%} more of all prompt tokens."
+        f"piece{named} would let them share {found.tokens / total:.0%} more of all prompt "
+        "tokens."
     ]

@@ -47,22 +47,33 @@ class FieldOrder:
     rows: int
 
     @property
-    def advice(self) -> str:
-        """What to do, in one sentence."""
-        if self.best == self.given:
-            return "Keep the order of the columns: no other shares noticeably more."
-        same = next(at for at, name in enumerate(self.best) if name != self.given[at])
-        best, given = self.best[same:], self.given[same:]
-        moved = next(
+    def moved(self) -> tuple[str, ...]:
+        """The columns to move, in their new order; none if the given order is best."""
+        best, given = self._differing()
+        fewest = (
             n
             for n in range(1, len(best))
             if best[n:] == tuple(c for c in given if c not in best[:n])
         )
+        return best[: next(fewest, 0)]
+
+    @property
+    def advice(self) -> str:
+        """What to do, in one sentence."""
+        moved = self.moved
+        if not moved:
+            return "Keep the order of the columns: no other shares noticeably more."
         return (
-            f"Move {', '.join(best[:moved])} before {best[moved]}: "
+            f"Move {', '.join(moved)} before {self._differing()[0][len(moved)]}: "
             f"sharing {self.given_sharing:.2f} -> {self.best_sharing:.2f}; "
             "it changes the prompt, so compare answers first."
         )
+
+    def _differing(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The best order and the given one, from the first column that differs."""
+        pairs = enumerate(zip(self.best, self.given, strict=True))
+        same = next((at for at, (best, given) in pairs if best != given), len(self.best))
+        return self.best[same:], self.given[same:]
 
 
 def field_order(

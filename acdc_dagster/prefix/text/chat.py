@@ -68,6 +68,7 @@ class ChatTemplate:
         variables: dict[str, Any] = {
             **self._special,
             **given,
+            **_effort(body),
             "messages": messages,
             "tools": tools(body),
             "documents": body.documents,
@@ -91,6 +92,16 @@ class ChatTemplate:
             raise ModelError(
                 f"The chat template of {self._folder} is not valid: {error}", "Mend or replace it."
             ) from error
+
+
+def _effort(body: ChatBody) -> dict[str, Any]:
+    """What reasoning_effort tells a template; one that knows thinking only as a switch too."""
+    if body.reasoning_effort is None:
+        return {}
+    told: dict[str, Any] = {"reasoning_effort": body.reasoning_effort}
+    if "enable_thinking" not in (body.chat_template_kwargs or {}):
+        told["enable_thinking"] = body.reasoning_effort != "none"
+    return told
 
 
 def _continued(template: Template, variables: dict[str, Any]) -> str:

@@ -11,13 +11,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from acdc_dagster.requests.body import Refused, refusal
 from acdc_dagster.requests.files.chat_parts import (
     content_of,
     function_call,
     json_answer,
     without_none,
 )
+from acdc_dagster.requests.refused import Refused, refusal
 
 
 class _Strict(Struct, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):

@@ -4,7 +4,6 @@ from typing import Any
 
 import msgspec
 
-from acdc_dagster.requests.body import Refused
 from acdc_dagster.requests.files.chat_parts import (
     content_of,
     function_call,
@@ -22,6 +21,7 @@ from acdc_dagster.requests.files.gemini_request import (
     read_request,
 )
 from acdc_dagster.requests.files.openapi_schema import json_schema
+from acdc_dagster.requests.refused import Refused
 
 
 def body_of_request(request: bytes, model: str) -> dict[str, Any]:

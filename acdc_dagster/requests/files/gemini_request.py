@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, cast
 import msgspec
 from msgspec import Meta, Struct
 
-from acdc_dagster.requests.body import Refused, refusal
 from acdc_dagster.requests.files.openapi_schema import OpenApiSchema
+from acdc_dagster.requests.refused import Refused, refusal
 
 
 class _Strict(

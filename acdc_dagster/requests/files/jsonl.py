@@ -1,6 +1,7 @@
 """Batch JSONL files as a source: OpenAI's, and those of other providers."""
 
 import glob
+import hashlib
 import os
 import zlib
 from collections.abc import Iterator, Sequence
@@ -16,11 +17,12 @@ from polars.exceptions import PolarsError
 
 from acdc_dagster.errors import SourceError
 from acdc_dagster.requests.batch import REQUEST, Batch
-from acdc_dagster.requests.body import Refused
 from acdc_dagster.requests.files.foreign import LineReader
 from acdc_dagster.requests.files.remote import RemoteFile, remote_files
 from acdc_dagster.requests.packed import open_unpacked
+from acdc_dagster.requests.refused import Refused
 from acdc_dagster.requests.rejected import Rejection
+from acdc_dagster.requests.source_chunks import CHUNK_BYTES, LineChunks, SourceChunk
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -34,12 +36,15 @@ class RequestFiles:
     Args:
         files: Read in this order.
         model: The model for requests of formats other than OpenAI's.
-        batch_bytes: Bytes of lines in a batch.
+        batch_bytes: Bytes of lines in a batch, and in a chunk.
     """
 
     files: Sequence[Path | RemoteFile]
     model: str
-    batch_bytes: int = 8 * 2**20
+    batch_bytes: int = CHUNK_BYTES
+    chunks: list[SourceChunk] = field(
+        default_factory=list[SourceChunk], init=False, repr=False, compare=False
+    )
     _seen: dict[Path, tuple[int, int]] = field(
         default_factory=dict[Path, tuple[int, int]], init=False, repr=False, compare=False
     )
@@ -51,20 +56,57 @@ class RequestFiles:
 
     def batches(self) -> Iterator[Batch]:
         """See `Source.batches`."""
+        self.chunks.clear()
         for file in self.files:
             reader = LineReader(self.model)
             try:
                 if isinstance(file, RemoteFile):
-                    yield from _remote_batches(file, self.batch_bytes, reader)
+                    yield from self._remote_batches(file, reader)
                     continue
                 self._check(file)
                 with open_unpacked(file) as stream:
-                    yield from _batches(_name(file), stream, self.batch_bytes, reader)
+                    yield from self._local_batches(_name(file), stream, reader)
                 self._check(file)
             except (OSError, EOFError, PolarsError, zlib.error, zstandard.ZstdError) as error:
                 raise SourceError(
                     f"{_name(file)} cannot be read: {error}", "Check that it is there and whole."
                 ) from error
+
+    def _local_batches(self, source: str, stream: BinaryIO, reader: LineReader) -> Iterator[Batch]:
+        number, offset = 1, 0
+        while block := stream.read(self.batch_bytes):
+            rest = b"" if block.endswith(b"\n") else stream.readline()
+            digest = hashlib.sha256(block)
+            digest.update(rest)
+            lines = block.split(b"\n")
+            lines[-1] += rest.removesuffix(b"\n")
+            if not lines[-1] and not rest:  # what follows the end of the last line
+                lines.pop()
+            size = len(block) + len(rest)
+            self.chunks.append(
+                SourceChunk(source, number, len(lines), offset, size, digest.hexdigest(), None)
+            )
+            begin = offset
+            if number == 1 and lines[0].startswith(_BOM):
+                lines[0] = lines[0].removeprefix(_BOM)
+                begin = len(_BOM)
+            yield _batch(source, lines, number, begin, reader)
+            number += len(lines)
+            offset += size
+        if number == 1:
+            empty = hashlib.sha256().hexdigest()
+            self.chunks.append(SourceChunk(source, 1, 0, 0, 0, empty, None))
+
+    def _remote_batches(self, file: RemoteFile, reader: LineReader) -> Iterator[Batch]:
+        chunks = LineChunks(file.uri, self.batch_bytes)
+        for lines in file.lines():
+            a_line = int(lines.text.estimated_size()) // lines.text.len() + 1
+            step = self.batch_bytes // a_line + 1
+            for start in range(0, lines.text.len(), step):
+                some = [text.encode() for text in lines.text[start : start + step]]
+                self.chunks.extend(chunks.add(some))
+                yield _batch(file.uri, some, lines.first + start, None, reader)
+        self.chunks.extend(chunks.rest())
 
     def _check(self, file: Path) -> None:
         """See that the file is one, and is what it was when it was first seen."""
@@ -115,25 +157,6 @@ def _name(file: Path | RemoteFile) -> str:
     return os.fsencode(file).decode(errors="backslashreplace")
 
 
-def _batches(source: str, stream: BinaryIO, size: int, reader: LineReader) -> Iterator[Batch]:
-    number, offset = 1, 0
-    while lines := stream.readlines(size):
-        if number == 1 and lines[0].startswith(_BOM):
-            lines[0] = lines[0].removeprefix(_BOM)
-            offset = len(_BOM)
-        yield _batch(source, lines, number, offset, reader)
-        number += len(lines)
-        offset += sum(map(len, lines))
-
-
-def _remote_batches(file: RemoteFile, size: int, reader: LineReader) -> Iterator[Batch]:
-    for lines in file.lines():
-        step = size // (int(lines.text.estimated_size()) // lines.text.len() + 1) + 1
-        for start in range(0, lines.text.len(), step):
-            some = [text.encode() for text in lines.text[start : start + step]]
-            yield _batch(file.uri, some, lines.first + start, None, reader)
-
-
 def _batch(
     source: str, lines: list[bytes], first: int, offset: int | None, reader: LineReader
 ) -> Batch:
@@ -143,12 +166,12 @@ def _batch(
     bodies: list[str] = []
     places: list[int] = []
     rejections: list[Rejection] = []
-    ends = np.cumsum(np.fromiter(map(len, lines), np.int64, len(lines)))
+    ends = np.cumsum(np.fromiter(map(len, lines), np.int64, len(lines)) + 1)
 
     def content_of(at: int) -> tuple[bytes, int | None]:
         """A line without its end, and its byte offset if that can be told."""
-        content = lines[at].removesuffix(b"\n").removesuffix(b"\r")
-        return content, None if offset is None else offset + int(ends[at]) - len(lines[at])
+        begin = None if offset is None else offset + int(ends[at]) - len(lines[at]) - 1
+        return lines[at].removesuffix(b"\r"), begin
 
     for at, line in enumerate(lines):
         if not line or line.isspace():

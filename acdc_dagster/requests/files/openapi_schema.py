@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast
 from msgspec import Meta, Struct
 from msgspec.structs import fields
 
-from acdc_dagster.requests.body import Refused
+from acdc_dagster.requests.refused import Refused
 
 _COUNTS = {"minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"}
 _TYPES = {"string", "number", "integer", "boolean", "array", "object", "null"}

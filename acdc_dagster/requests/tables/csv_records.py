@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from acdc_dagster.requests.body import Refused
 from acdc_dagster.requests.lines import Lines
+from acdc_dagster.requests.refused import Refused
 from acdc_dagster.requests.tables.slices import BadLine
 
 CODE = "invalid_csv_line"

@@ -7,8 +7,8 @@ from itertools import groupby
 import polars as pl
 from polars.exceptions import ColumnNotFoundError, ComputeError, NoDataError
 
-from acdc_dagster.requests.body import Refused
 from acdc_dagster.requests.lines import read_lines
+from acdc_dagster.requests.refused import Refused
 from acdc_dagster.requests.tables.csv_records import CODE, Records, records
 from acdc_dagster.requests.tables.membership import Membership
 from acdc_dagster.requests.tables.slices import BadLine, Slice

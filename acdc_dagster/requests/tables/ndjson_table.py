@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from acdc_dagster.requests.body import Refused
 from acdc_dagster.requests.lines import Lines, read_lines
+from acdc_dagster.requests.refused import Refused
 from acdc_dagster.requests.tables.membership import Membership
 from acdc_dagster.requests.tables.slices import BadLine, Slice, as_text
 

@@ -7,7 +7,7 @@ from typing import Protocol
 import msgspec
 import polars as pl
 
-from acdc_dagster.requests.body import Refused
+from acdc_dagster.requests.refused import Refused
 from acdc_dagster.requests.tables.membership import Membership
 
 ROWS = 16_384

@@ -1,31 +1,28 @@
 """A table and a prompt as a source: each row becomes one chat request."""
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import polars as pl
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
-from polars.exceptions import PanicException, PolarsError
 
 from acdc_dagster.errors import SourceError
 from acdc_dagster.job import Job
 from acdc_dagster.requests.batch import REQUEST, Batch
 from acdc_dagster.requests.body import CHAT
-from acdc_dagster.requests.lines import local_files
 from acdc_dagster.requests.prompts.bodies import Bodies, prompt_of
 from acdc_dagster.requests.prompts.cuts import Cutter
 from acdc_dagster.requests.prompts.prompt import Fields
 from acdc_dagster.requests.rejected import Rejection
-from acdc_dagster.requests.tables.csv_table import CsvTable
+from acdc_dagster.requests.source_chunks import SourceChunk
+from acdc_dagster.requests.tables.delta_changes import FileChanges
+from acdc_dagster.requests.tables.formats import BROKEN, first_line, open_table, stamps
 from acdc_dagster.requests.tables.membership import Membership
-from acdc_dagster.requests.tables.ndjson_table import NdjsonTable
+from acdc_dagster.requests.tables.row_chunks import RowChunks
 from acdc_dagster.requests.tables.row_ids import RowIds
-from acdc_dagster.requests.tables.slices import ScannedTable, Slice, Table, as_text, rows_as_json
+from acdc_dagster.requests.tables.slices import Slice, as_text, rows_as_json
 
-# What a broken table raises; the Rust side may also panic, which is no Exception.
-_BROKEN = (PolarsError, PanicException, DeltaError, OSError, EOFError)
 _BATCH_BYTES = 64 * 2**20
 
 
@@ -38,6 +35,9 @@ class TableSource:
         storage_options: For delta-rs, and for polars where `place` is a URI.
         partition: The partition key.
         cutter: Cuts by tokens of the job's model; None if the job does not ask for it.
+
+    Attributes:
+        delta: The table at the version that is read, if it is a Delta table.
 
     Raises:
         DeclarationError: The prompt does not read the column that the job splits.
@@ -53,8 +53,10 @@ class TableSource:
         cutter: Cutter | None = None,
     ) -> None:
         self._warnings: list[str] = []
+        self._chunks: list[SourceChunk] = []
         self._job = job
         self._place = place
+        self._storage_options = storage_options
         self._partition = partition
         self._prompt = prompt_of(job, cutter)
         self._bodies = Bodies(job, self._prompt, cutter)
@@ -62,13 +64,18 @@ class TableSource:
         self._id_column = source.id_column
         named = self._named_columns()
         try:
+            self.delta = (
+                DeltaTable(place, version=source.version, storage_options=storage_options)
+                if source.table_format == "delta"
+                else None
+            )
             self._stamped = self._stamps()
-            self._table = _open(job, place, storage_options)
+            self._table = open_table(source.table_format, place, storage_options, self.delta)
             columns = self._table.columns(set[str]().union(*named.values()))
-        except _BROKEN as error:
+        except BROKEN as error:
             raise SourceError(
                 f"The source table {place} cannot be read as {source.table_format}: "
-                f"{_first_line(error)}",
+                f"{first_line(error)}",
                 "Correct source.table (and source.format or source.version) in the job's "
                 "defs.yaml, or make the table.",
             ) from error
@@ -79,6 +86,11 @@ class TableSource:
         """See `Source.warnings`."""
         return self._warnings
 
+    @property
+    def chunks(self) -> list[SourceChunk]:
+        """See `Source.chunks`; of the columns that the job reads."""
+        return self._chunks
+
     def batches(self) -> Iterator[Batch]:
         """As `batch.Source` has it; about 16,384 rows or 64 MB of bodies at a time.
 
@@ -88,16 +100,43 @@ class TableSource:
         """
         self._warnings.clear()
         self._bodies.forget()
-        membership = self._membership()
+        membership = self.membership()
         ids = RowIds(sorted(self._prompt.columns))
         first = 1
+        chunks = RowChunks(self._place, self.wanted)
         for part in self._slices(membership):
+            chunks.add(part)
             named = as_text(part.rows[self._id_column]) if self._id_column else ids.of(part.rows)
             yield from self._batches_of(part, first, named)
             first += part.height
+        chunks.close()
+        self._chunks = chunks.chunks
         if membership is not None:
             self._warnings += membership.warnings(self._place)
         self._warnings += self._bodies.warnings
+
+    def batches_of(self, frames: Iterable[pl.DataFrame], first: int) -> Iterator[Batch]:
+        """Batches of other rows of the table, numbered from `first`.
+
+        Args:
+            frames: Rows with the columns `wanted`, of a source with an id column.
+            first: The number of the first row.
+
+        Raises:
+            ModelError: A row is to be cut by tokens, and the tokenizer is not there.
+        """
+        self._warnings.clear()
+        self._bodies.forget()
+        for rows in frames:
+            part = Slice(rows, pl.int_range(rows.height, eager=True))
+            yield from self._batches_of(part, first, as_text(rows[self.id_column]))
+            first += rows.height
+        self._warnings += self._bodies.warnings
+
+    def changes_since(self, version: int) -> FileChanges:
+        """What changed in the Delta table since an earlier version. Raises as `between` does."""
+        assert self.delta is not None  # noqa: S101 - asked of Delta tables only
+        return FileChanges.between(version, self.delta, self._place, self._storage_options)
 
     def fields(self, rows: int) -> tuple[pl.DataFrame, Fields] | None:
         """The columns that a simple prompt reads, of about the first so many rows.
@@ -120,31 +159,46 @@ class TableSource:
         ]
         found: list[pl.DataFrame] = [pl.DataFrame(schema=dict.fromkeys(fields.columns, pl.String))]
         height = 0
-        for part in self._slices(self._membership()):
+        for part in self._slices(self.membership()):
             found.append(part.rows.select(written).drop_nulls())
             height += part.rows.height
             if height >= rows:
                 break
         return pl.concat(found), fields
 
-    def _membership(self) -> Membership | None:
+    @property
+    def id_column(self) -> str:
+        """The column that becomes the custom_id."""
+        assert self._id_column is not None  # noqa: S101 - asked of tables that have one
+        return self._id_column
+
+    @property
+    def model(self) -> str:
+        """The model that the requests are for."""
+        return self._job.declared.model
+
+    def membership(self) -> Membership | None:
+        """Tells the rows of the partition; None if all rows are."""
         column = self._job.declared.source.partition_column
         return None if column is None else Membership(self._job, column, self._partition)
 
     def _slices(self, membership: Membership | None) -> Iterator[Slice]:
-        wanted = set(self._prompt.columns)
-        if self._id_column is not None:
-            wanted.add(self._id_column)
         self._check_unchanged()
         try:
-            yield from self._table.slices(sorted(wanted), membership)
-        except _BROKEN as error:
+            yield from self._table.slices(self.wanted, membership)
+        except BROKEN as error:
             self._check_unchanged()
             raise SourceError(
-                f"The source table {self._place} broke while it was read: {_first_line(error)}",
+                f"The source table {self._place} broke while it was read: {first_line(error)}",
                 "Mend the table, then run the partition again; nothing was written.",
             ) from error
         self._check_unchanged()
+
+    @property
+    def wanted(self) -> list[str]:
+        """The columns that are read."""
+        ids = set[str]() if self._id_column is None else {self._id_column}
+        return sorted(self._prompt.columns | ids)
 
     def _check_unchanged(self) -> None:
         if self._stamps() != self._stamped:
@@ -197,15 +251,7 @@ class TableSource:
 
     def _stamps(self) -> list[tuple[Path, int, int]]:
         """Size and time of change of each file; none for Delta, which is read as of one version."""
-        if self._job.declared.source.table_format == "delta":
-            return []
-        files = [
-            file
-            for found in local_files(self._place)
-            for file in (sorted(found.rglob("*")) if found.is_dir() else [found])
-        ]
-        stats = [(file, file.stat()) for file in files]
-        return [(file, stat.st_size, stat.st_mtime_ns) for file, stat in stats]
+        return [] if self.delta is not None else stamps(self._place)
 
     def _named_columns(self) -> dict[str, set[str]]:
         """The columns that the job names, by the place that names them."""
@@ -235,30 +281,5 @@ class TableSource:
             )
 
 
-def _open(job: Job, place: str, storage_options: dict[str, str]) -> Table:
-    source = job.declared.source
-    match source.table_format:
-        case "parquet":
-            remote = "://" in place
-            return ScannedTable(
-                pl.scan_parquet(
-                    place,
-                    glob=remote or not Path(place).exists(),
-                    storage_options=storage_options if remote else None,
-                )
-            )
-        case "csv":
-            return CsvTable(place, storage_options)
-        case "ndjson":
-            return NdjsonTable(place, storage_options)
-        case "delta":
-            table = DeltaTable(place, version=source.version, storage_options=storage_options)
-            return ScannedTable(pl.scan_delta(table))
-
-
 def _original(rows: pl.DataFrame, place: int) -> bytes:
     return next(rows_as_json(rows[place : place + 1]))
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,32 @@
+"""What the columns of the tables hold, in words: shown beside them in the UI."""
+
+# Columns of the same name hold the same thing in every table.
+DESCRIPTIONS: dict[str, str] = {
+    "partition_key": "The Dagster partition; `all` for a job without.",
+    "custom_id": "The id of the row: of the source's id column, or of the request file.",
+    "input_rows": "Rows of the source that are this one; sums of it add up over the tables.",
+    "line": "Line of the request file or row of the table, from 1.",
+    "request_hash": "The request that answers the row; equal requests have one hash.",
+    "status": "ok, or failed: the text is there, but not as asked for; see error_class.",
+    "input": "What was asked, as text.",
+    "text": "The answer as the model wrote it, without its reasoning.",
+    "reasoning": "What the model wrote before its answer, where it tells that apart.",
+    "finish_reason": "stop: the answer ended; length: it was cut at max_tokens.",
+    "error_class": "transient, permanent, truncated, parse or capacity; null if nothing failed.",
+    "message": "What happened, in the words of the engine or the parser.",
+    "remedy": "What to do about it.",
+    "prompt_tokens": "Tokens of the prompt.",
+    "cached_tokens": "Those of them that the prefix cache held.",
+    "completion_tokens": "Tokens that the model made, those of its reasoning included.",
+    "reasoning_tokens": "Tokens of the reasoning.",
+    "cost": "What the answer cost, in the currency of the environment's prices; null without.",
+    "attempts": "How often the request was asked.",
+    "reused": "The result was computed before, in another partition or an earlier run.",
+    "prompt_version": "Changes when prompt, schema, sampling or model of the job change.",
+    "model": "The model by its name in the job.",
+    "model_revision": "Changes when the model's files change.",
+    "engine": "Engine and version that computed the result.",
+    "choices": "JSON of the answers after the first, where more than one is asked for.",
+    "logprobs": "JSON of the log probabilities, where they are asked for.",
+    "embedding": "The vector, where one is asked for.",
+}

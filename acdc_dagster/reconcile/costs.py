@@ -1,0 +1,122 @@
+"""What answers cost: the seconds of the devices that computed them, shared out by work."""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from acdc_dagster.prices import Prices
+from acdc_dagster.tables import Tables
+
+_HOUR = 3600.0
+
+
+def run_costs(tables: Tables, partition: str, prices: Prices) -> pl.DataFrame | None:
+    """What each run of a partition cost, by the time that its engines were up.
+
+    Returns:
+        A row a run: `run_id` and `run_cost`; None if the deployment has no `device_hour`.
+    """
+    if prices.device_hour is None:
+        return None
+    devices = pl.col("settings").str.json_path_match("$.tensor_parallel").cast(pl.Int32)
+    seconds = pl.col("seconds") * devices.fill_null(1)
+    return tables.collect(
+        tables.scan("history", partition)
+        .group_by("run_id")
+        .agg((seconds.sum() * prices.device_hour / _HOUR).alias("run_cost"))
+    )
+
+
+def request_costs(tables: Tables, partition: str, prices: Prices) -> pl.DataFrame | None:
+    """What each request of a partition cost there, all its attempts together.
+
+    A run's cost is shared out by tokens that had to be computed: those of the prompt that the
+    prefix cache did not hold, and those of the answer.
+
+    Returns:
+        A row a request that was computed in this partition: `request_hash` and `cost`; None if the
+        deployment has no `device_hour`.
+    """
+    runs = run_costs(tables, partition, prices)
+    if runs is None:
+        return None
+    zero = pl.lit(0, pl.Int64)
+    work = (
+        pl.coalesce("prompt_tokens", zero)
+        - pl.coalesce("cached_tokens", zero)
+        + pl.coalesce("completion_tokens", zero)
+    )
+    return tables.collect(
+        tables.scan("inference", partition)
+        .select("request_hash", "run_id", work.alias("work"))
+        .join(runs.lazy(), on="run_id")
+        .with_columns(share=pl.col("work") / pl.col("work").sum().over("run_id"))
+        .with_columns(pl.col("share").fill_nan(0.0))
+        .group_by("request_hash")
+        .agg((pl.col("share") * pl.col("run_cost")).sum().alias("cost"))
+    )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a partition cost, and what a provider would ask for the same tokens.
+
+    Tokens are those of all rows, also of rows that shared an answer or reused one: a provider
+    computes each.
+
+    Attributes:
+        cost: None if the deployment has no `device_hour`.
+        provider: The model compared with; None if there is none.
+    """
+
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    currency: str
+    cost: float | None
+    provider: str | None
+    batch: float | None
+    online: float | None
+
+    def __str__(self) -> str:
+        tokens = (
+            f"{self.prompt_tokens:,} prompt tokens ({self.cached_tokens:,} cached) and "
+            f"{self.completion_tokens:,} answer tokens"
+        )
+        own = "not known (no prices.device_hour)" if self.cost is None else self._money(self.cost)
+        text = f"{tokens}. This job: {own}"
+        if self.batch is None or self.online is None:
+            return f"{text}."
+        return (
+            f"{text}; the same tokens at {self.provider}: {self._money(self.batch)} in batches, "
+            f"{self._money(self.online)} on-line."
+        )
+
+    def _money(self, amount: float) -> str:
+        return f"{amount:,.4f} {self.currency}" if amount < 1 else f"{amount:,.2f} {self.currency}"
+
+
+def comparison(tables: Tables, partition: str, prices: Prices) -> Comparison:
+    """The comparison for the `outputs` of a partition.
+
+    Raises:
+        TableError: The storage refused.
+    """
+    names = ("prompt_tokens", "cached_tokens", "completion_tokens")
+    sums = tables.collect(
+        tables.scan("outputs", partition).select(
+            pl.col(name).cast(pl.Int64).sum() for name in names
+        )
+    )
+    prompt, cached, completion = (int(value) for value in sums.row(0))
+    runs, price = run_costs(tables, partition, prices), prices.compared
+    return Comparison(
+        prompt,
+        cached,
+        completion,
+        prices.currency,
+        None if runs is None else float(runs["run_cost"].sum()),
+        prices.compare,
+        None if price is None else price.batch(prompt, cached, completion),
+        None if price is None else price.online(prompt, cached, completion),
+    )

@@ -1,0 +1,72 @@
+"""A small sample of answers beside what was asked, for a person to read."""
+
+import json
+import math
+from typing import Any, cast
+
+import numpy as np
+import polars as pl
+
+from acdc_dagster.job import Job
+from acdc_dagster.tables import Tables
+
+# Rows of the sample: a share, but never fewer nor more than a person can make use of.
+_SHARE, _LEAST, _MOST = 0.05, 10, 200
+_SEED = 0
+
+
+def spot_check(job: Job, tables: Tables, partition: str) -> pl.DataFrame:
+    """Fill `spot_checks` with 5 % of the partition's outputs, at least 10 and at most 200.
+
+    The sample is seeded: while the rows of a partition are the same, so is the sample, and two runs
+    can be read side by side.
+
+    Raises:
+        TableError: The storage refused; run the partition again.
+    """
+    outputs = tables.scan("outputs", partition)
+    columns = ["custom_id", "line", "status", "error_class", "text", "prompt_version"]
+    ids = tables.collect(outputs.select("custom_id", "line")).sort("line", "custom_id")
+    size = min(ids.height, _MOST, max(math.ceil(_SHARE * ids.height), _LEAST))
+    places = np.random.default_rng(_SEED).choice(ids.height, size, replace=False)
+    chosen = ids["custom_id"].gather(np.sort(places))
+    rows = tables.collect(
+        outputs.filter(pl.col("custom_id").is_in(chosen.implode())).select(columns)
+    )
+    # A row that was split is shown with its first chunk.
+    split = job.declared.too_long.split is not None
+    asked_as = rows.select(
+        "custom_id", asked=pl.format("{}:0001", "custom_id") if split else pl.col("custom_id")
+    )
+    bodies = tables.collect(
+        tables.scan("raw_requests", partition)
+        .filter(pl.col("custom_id").is_in(asked_as["asked"].implode()))
+        .select(pl.col("custom_id").alias("asked"), "body")
+    )
+    inputs = bodies.select(
+        "asked", pl.Series("input", [_prompt(body) for body in bodies["body"]], dtype=pl.String)
+    )
+    sample = (
+        rows.join(asked_as, on="custom_id")
+        .join(inputs, on="asked", how="left")
+        .sort("line", "custom_id")
+    )
+    tables.replace("spot_checks", partition, sample)
+    return sample
+
+
+def _prompt(body: str) -> str:
+    """What a request asks, as text: its prompt, or its messages with their roles."""
+    request: dict[str, Any] = json.loads(body)
+    if "messages" not in request:
+        return str(request.get("prompt", ""))
+    messages = cast("list[dict[str, Any]]", request["messages"])
+    return "\n\n".join(f"{one['role']}: {_text(one.get('content'))}" for one in messages)
+
+
+def _text(content: object) -> str:
+    """The text of a content, which may be in parts; other parts by their type."""
+    if not isinstance(content, list):
+        return "" if content is None else str(content)
+    parts = cast("list[dict[str, Any]]", content)
+    return "\n".join(str(part.get("text", f"[{part.get('type')}]")) for part in parts)
