@@ -71,7 +71,7 @@ def test_each_class_is_asked_again_in_its_way(made: Lineage) -> None:
     assert rows["c"]["prompt_tokens"] > rows["b"]["prompt_tokens"]
     assert json.dumps(SCHEMA) in rows["c"]["prompt"]
     assert [rows[name]["max_tokens"] for name in "bcd"] == [16, 16, 64]
-    assert json.loads(rows["d"]["sampling"])["json_schema"] == SCHEMA
+    assert json.loads(rows["d"]["sampling"])["structured_outputs"]["json"] == SCHEMA
     assert sorted(row["position"] for row in rows.values()) == [0, 1, 2]
 
 
