@@ -174,3 +174,16 @@ def test_a_step_takes_the_longer_of_work_and_reading() -> None:
     )
     faster = step_time(eight_bits, gpu, Layout(), Batch(8192, 0, 0), ideal)
     assert faster.weights == pytest.approx(prompt.weights / 2)
+
+
+def test_experts_that_no_layer_has_take_no_time() -> None:
+    """A configuration may name experts and list all layers as dense."""
+    layers = list(range(48))
+    shape = model_shape(
+        Config.of(
+            {**CONFIGS["Qwen3-30B-A3B"], "mlp_only_layers": layers, "intermediate_size": 6144},
+            "dense",
+        )
+    )
+    assert shape.mlp.expert_params == 0
+    assert step_time(shape, GPUS["H100"], Layout(), Batch(64, 64, 100)).experts == 0

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from acdc_dagster.job import Job
 from acdc_dagster.planning.answers import expected_answers
 from acdc_dagster.planning.choice import Goal
 from acdc_dagster.planning.forecast import forecast
+from acdc_dagster.planning.plan import Shard
 from acdc_dagster.planning.shapes.model import read_shape
 from acdc_dagster.planning.shards import request_cost
 from acdc_dagster.planning.stage import profile
@@ -139,44 +141,56 @@ def test_what_cannot_be_planned_is_told(job: Job, deployment: Deployment, tables
         forecast(job, deployment, DAYS[1], ["H1000:1"], Goal())
 
 
-def test_shards_are_cut_by_the_jobs_own_model(
-    job: Job, deployment: Deployment, tables: TablesOf
-) -> None:
-    """The cut is that of request_cost with the model's attention weight, not with another's."""
-    lengths = np.array([6000, 60, 60, 60] * 100)
-    tables(job).replace(
+def cut_in_two(
+    job: Job, deployment: Deployment, tables: Tables, lengths: list[int], caps: list[int]
+) -> list[Shard]:
+    """The shards of two replicas for prompts that share nothing."""
+    rows = len(lengths)
+    tables.replace(
         "sorted_requests",
         DAYS[0],
         pl.DataFrame(
             {
-                "position": range(400),
-                "request_hash": [str(row) for row in range(400)],
-                "token_ids": [b""] * 400,
-                "prompt_tokens": np.sort(lengths),
-                "lcp": [0] * 400,
-                "max_tokens": [200] * 400,
-                "sampling": ["{}"] * 400,
+                "position": range(rows),
+                "request_hash": [str(row) for row in range(rows)],
+                "token_ids": [b""] * rows,
+                "prompt_tokens": lengths,
+                "lcp": [0] * rows,
+                "max_tokens": caps,
+                "sampling": ["{}"] * rows,
             }
         ).cast({"prompt_tokens": pl.Int32, "lcp": pl.Int32, "max_tokens": pl.Int32}),
     )
     environment = deployment.environment
     local = environment.backends.local.model_copy(update={"replicas": 2})
-    two = Deployment(
-        deployment.root,
-        deployment.env,
-        environment.model_copy(
-            update={"backends": environment.backends.model_copy(update={"local": local})}
-        ),
-    )
-    model = deployment.model(MODEL)
-    shards = profile(job, two, model, tables(job), DAYS[0]).plan.shards
-    weight = read_shape(model.path).attention_weight
-    cost = request_cost(np.sort(lengths), np.zeros(400, np.int64), 200, attention_weight=weight)
+    backends = environment.backends.model_copy(update={"local": local})
+    two = replace(deployment, environment=environment.model_copy(update={"backends": backends}))
+    return profile(job, two, deployment.model(MODEL), tables, DAYS[0]).plan.shards
+
+
+def test_shards_are_cut_by_the_jobs_own_model(
+    job: Job, deployment: Deployment, tables: TablesOf
+) -> None:
+    """The cut is that of request_cost with the model's attention weight, not with another's."""
+    lengths = np.sort(np.array([6000, 60, 60, 60] * 100))
+    shards = cut_in_two(job, deployment, tables(job), lengths.tolist(), [200] * 400)
+    weight = read_shape(deployment.model(MODEL).path).attention_weight
+    cost = request_cost(lengths, np.zeros(400, np.int64), 200, attention_weight=weight)
     halves = [cost[shard.start : shard.stop].sum() for shard in shards]
     assert max(halves) / cost.sum() < 0.55
     # An 8 B model's weight sees the long prompts as cheaper, and would cut elsewhere.
-    other = request_cost(np.sort(lengths), np.zeros(400, np.int64), 200)
+    other = request_cost(lengths, np.zeros(400, np.int64), 200)
     ours = int(np.searchsorted(np.cumsum(cost), cost.sum() / 2))
     theirs = int(np.searchsorted(np.cumsum(other), other.sum() / 2))
     assert ours != theirs
     assert abs(shards[0].stop - ours) < abs(shards[0].stop - theirs)
+
+
+def test_shards_are_cut_by_what_each_request_may_answer(
+    job: Job, deployment: Deployment, tables: TablesOf
+) -> None:
+    """Short caps count as they are; those above the job's own as that one, whatever they allow."""
+    short = cut_in_two(job, deployment, tables(job), [50] * 400, [2] * 200 + [200] * 200)
+    assert short[0].stop > 240  # 200 short answers and a part of the long ones
+    open_end = cut_in_two(job, deployment, tables(job), [50] * 400, [200] * 200 + [100_000] * 200)
+    assert open_end[0].stop == pytest.approx(200, abs=4)

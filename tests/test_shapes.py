@@ -131,12 +131,56 @@ def test_a_missing_field_is_named(name: str, field: str) -> None:
         ({"intermediate_size": None}, "intermediate_size"),
         ({"quantization_config": {"quant_method": "aqlm"}}, "aqlm"),
         ({"torch_dtype": "int3"}, "int3"),
+        ({"layer_types": ["full_attention"] * 16}, "names 16 of 32 layers"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": "four"}}, "'gptq' is written"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": [4]}}, "'gptq' is written"),
+        ({"num_experts": 8, "num_experts_per_tok": 9}, "9 of 8 experts"),
+        ({"num_attention_heads": 8192, "num_key_value_heads": 8}, "8192 attention heads"),
     ],
 )
 def test_what_is_not_known_is_refused(own: dict[str, Any], told: str) -> None:
     """A wrong plan is worse than none."""
     with pytest.raises(ModelError, match=told):
         shape("Llama-3.1-8B", **own)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"full_attention_interval": 4},  # Qwen3-Next: 12 of 48 layers keep keys and values
+        {"attn_layer_period": 8, "attn_layer_offset": 4},  # Jamba
+        {"hybrid_override_pattern": "M-M*"},  # Nemotron-H
+        {"mamba_d_ssm": 3072},  # Falcon-H1
+        {"attn_type_list": [0] * 28 + [1] * 4},  # MiniMax-Text-01
+    ],
+)
+def test_layers_that_keep_a_state_are_refused(own: dict[str, Any]) -> None:
+    """Their configurations have all fields of a transformer, which would be several times off."""
+    with pytest.raises(ModelError, match=next(iter(own))):
+        shape("Llama-3.1-8B", **own)
+
+
+@pytest.mark.parametrize(
+    ("own", "kv_heads"),
+    [
+        ({"multi_query": True, "num_kv_heads": 32}, 1),  # Falcon 7B
+        ({"multi_query": True, "new_decoder_architecture": True, "num_kv_heads": 8}, 8),  # 40B
+        ({"multi_query": False}, 32),
+        ({"n_head_kv": 4}, 4),
+    ],
+)
+def test_kv_heads_have_several_names(own: dict[str, Any], kv_heads: int) -> None:
+    """One for all queries, or the number that the family's own field gives; else one each."""
+    found = shape("Llama-3.1-8B", num_key_value_heads=None, **own)
+    assert found.attention.kv_heads == kv_heads
+    assert found.kv_bytes_per_token == 2 * 32 * kv_heads * 128 * 2
+
+
+def test_llama_4_attends_to_everything_in_each_fourth_layer() -> None:
+    """Its published configuration gives the chunk and not the layers."""
+    own = {"model_type": "llama4_text", "attention_chunk_size": 8192}
+    found = shape("Llama-3.1-8B", **own).attention
+    assert (found.full_layers, found.window_layers, found.window) == (8, 24, 8192)
 
 
 def test_a_folder_without_a_configuration_is_told(tmp_path: Path) -> None:

@@ -40,17 +40,18 @@ def profile(
     """Fill `profile` for one partition.
 
     Lengths come from the sample; sharing and the hit-rate bound from the whole order, which costs
-    two columns. The plan takes the environment's settings for the job's backend.
+    three columns. The plan takes the environment's settings for the job's backend.
 
     Raises:
         TableError: The storage refused; run the partition again.
     """
-    rows = tables.read("sorted_requests", partition, ["position", "prompt_tokens", "lcp"])
-    rows = rows.sort("position")
-    lengths = rows["prompt_tokens"].to_numpy().astype(np.int64)
-    lcp = rows["lcp"].to_numpy().astype(np.int64)
+    columns = ["position", "prompt_tokens", "lcp", "max_tokens"]
+    rows = tables.read("sorted_requests", partition, columns).sort("position")
+    # Tables of an earlier version have no caps.
+    rows = rows.with_columns(pl.col("max_tokens").fill_null(job.declared.sampling.max_tokens))
+    lengths, lcp, caps = (rows[name].to_numpy().astype(np.int64) for name in columns[1:])
     settings = deployment.environment.backends.local
-    plan = _plan(job, model, settings, lengths, lcp, _runner(tables, partition))
+    plan = _plan(job, model, settings, lengths, lcp, caps, _runner(tables, partition))
     sample = lengths[sample_positions(len(lengths))] if len(lengths) else lengths
     mapped = tables.read("request_map", partition, ["input_rows"])["input_rows"]
     rejected = tables.read("rejected", partition, ["input_rows"])["input_rows"]
@@ -67,8 +68,8 @@ def profile(
         hit_rate_bound=hit_rate(lcp, lengths, settings.engine.block_size),
         plan=plan,
     )
-    columns = {name: value for name, value in vars(found).items() if name != "plan"}
-    row = pl.DataFrame([{**columns, "plan": plan.model_dump_json(), "why": "\n".join(plan.why)}])
+    measured = {name: value for name, value in vars(found).items() if name != "plan"}
+    row = pl.DataFrame([{**measured, "plan": plan.model_dump_json(), "why": "\n".join(plan.why)}])
     tables.replace("profile", partition, row)
     return found
 
@@ -116,15 +117,13 @@ def _plan(
     settings: LocalBackend,
     lengths: np.typing.NDArray[np.int64],
     lcp: np.typing.NDArray[np.int64],
+    caps: np.typing.NDArray[np.int64],
     runner: Runner,
 ) -> Plan:
     engine = settings.engine
-    cost = request_cost(
-        lengths,
-        lcp,
-        job.declared.sampling.max_tokens,
-        attention_weight=_attention_weight(model),
-    )
+    # A cap says little where it is high, as of a body that leaves the whole context to its answer.
+    answers = np.minimum(caps, job.declared.sampling.max_tokens)
+    cost = request_cost(lengths, lcp, answers, attention_weight=_attention_weight(model))
     ranges = cut_points(lcp, cost, settings.replicas)
     return Plan(
         backend=job.declared.backend,

@@ -128,7 +128,7 @@ def _experts(
     the busiest GPU has the largest of so many Poisson counts. Real routers are less even.
     """
     mlp = shape.mlp
-    if not mlp.experts:
+    if not mlp.layers:
         return 0.0
     tokens = part.tokens * layout.lockstep
     held = mlp.expert_params / layout.expert_gpus / layout.pipeline

@@ -5,6 +5,17 @@ from dataclasses import dataclass
 from acdc_dagster.planning.shapes.config import Config
 
 _LAYER_KINDS = {"full_attention": False, "sliding_attention": True, "chunked_attention": True}
+# Said only by models in which some layers keep a state of fixed size instead of keys and values.
+_STATES = (
+    "full_attention_interval",  # Qwen3-Next
+    "attn_layer_period",  # Jamba
+    "attn_layer_indices",  # Bamba
+    "attn_type_list",  # MiniMax-Text-01
+    "hybrid_override_pattern",  # Nemotron-H
+    "mamba_d_state",
+    "mamba_d_ssm",
+    "ssm_cfg",
+)
 
 
 @dataclass(frozen=True)
@@ -46,8 +57,10 @@ def attention(config: Config, layers: int, hidden: int) -> Attention:
     windowed, window = _windows(config, layers)
     if config.optional("kv_lora_rank"):
         return _latent(config, layers, hidden, heads)
-    kv_heads = config.optional("num_key_value_heads") or heads
+    kv_heads = _kv_heads(config) or heads
     head_dim = config.optional("head_dim") or hidden // heads
+    if not head_dim:
+        raise config.refuse(f"{heads} attention heads do not fit a hidden size of {hidden}.")
     if heads % kv_heads:
         raise config.refuse(f"{heads} attention heads do not share {kv_heads} KV heads evenly.")
     return Attention(
@@ -62,6 +75,17 @@ def attention(config: Config, layers: int, hidden: int) -> Attention:
         window_layers=windowed,
         window=window,
     )
+
+
+def _kv_heads(config: Config) -> int:
+    """KV heads as vLLM reads them (ModelConfig.get_total_num_kv_heads); 0: one a query head.
+
+    Falcon's older architecture keeps one whatever number it states beside multi_query.
+    """
+    one = config.flag("multi_query", default=False)
+    if one and not config.flag("new_decoder_architecture", default=False):
+        return 1
+    return config.optional("n_head_kv", "num_kv_heads", "num_key_value_heads")
 
 
 def _latent(config: Config, layers: int, hidden: int, heads: int) -> Attention:
@@ -87,11 +111,16 @@ def _latent(config: Config, layers: int, hidden: int, heads: int) -> Attention:
 
 def _windows(config: Config, layers: int) -> tuple[int, int]:
     """Layers with a sliding window, and its tokens."""
+    states = [name for name in _STATES if config.fields.get(name) is not None]
+    if states:
+        raise config.refuse(f"{states[0]}: layers that keep a state are not known.")
     window = config.optional("sliding_window", "attention_chunk_size")
     kinds = config.items("layer_types")
     unknown = sorted({str(kind) for kind in kinds} - set(_LAYER_KINDS))
     if unknown:
         raise config.refuse(f"layers of the kind {', '.join(unknown)} are not known.")
+    if kinds and len(kinds) != layers:
+        raise config.refuse(f"layer_types names {len(kinds)} of {layers} layers.")
     if not window or not config.flag("use_sliding_window", default=True):
         return 0, 0
     if kinds:
@@ -106,5 +135,6 @@ def _windows(config: Config, layers: int) -> tuple[int, int]:
 def _full_every(config: Config) -> int:
     """One layer in so many attends to everything; 0 if the configuration does not say."""
     stated = config.optional("sliding_window_pattern")
-    known = {"gemma2": 2, "gemma3": 6, "gemma3_text": 6}  # before layer_types was written
+    # Before layer_types was written. Llama 4: every fourth layer, that without rotary positions.
+    known = {"gemma2": 2, "gemma3": 6, "gemma3_text": 6, "llama4": 4, "llama4_text": 4}
     return stated or known.get(config.text("model_type"), 0)

@@ -33,12 +33,15 @@ def mlp(config: Config, layers: int, hidden: int) -> Mlp:
     """The MLPs that a configuration describes.
 
     Raises:
-        ModelError: A field is missing.
+        ModelError: A field is missing or wrong.
     """
     matrices = 2 if config.text("model_type") in _UNGATED else 3
     experts = config.optional("num_experts", "num_local_experts", "n_routed_experts")
     if experts <= 1:
         return Mlp(layers * matrices * hidden * _width(config, hidden), 0, 0, 0, 0, 0)
+    chosen = config.number("num_experts_per_tok", "experts_per_token", "top_k")
+    if chosen > experts:
+        raise config.refuse(f"a token passes {chosen} of {experts} experts.")
     routed = _routed_layers(config, layers)
     inner = config.optional("moe_intermediate_size") or config.number("intermediate_size")
     dense = 0
@@ -51,7 +54,7 @@ def mlp(config: Config, layers: int, hidden: int) -> Mlp:
         expert_params=routed * experts * 3 * hidden * inner,
         layers=routed,
         experts=experts,
-        experts_per_token=config.number("num_experts_per_tok", "experts_per_token", "top_k"),
+        experts_per_token=chosen,
     )
 
 
@@ -74,7 +77,7 @@ def _routed_layers(config: Config, layers: int) -> int:
         config.optional("decoder_sparse_step", "moe_layer_freq", "interleave_moe_layer_step") or 1
     )
     first = config.optional("first_k_dense_replace")
-    dense = {int(layer) for layer in config.items("mlp_only_layers")}
+    dense = config.items("mlp_only_layers")
     # DeepSeek counts from the first layer, Qwen and Llama from the step-th.
     offset = 0 if "moe_layer_freq" in config.fields else 1
     return sum(

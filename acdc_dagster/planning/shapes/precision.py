@@ -50,7 +50,10 @@ def precision(config: Config, dtype: str = "auto", kv_cache_dtype: str = "auto")
     method = str(scheme.get("quant_method", "")).lower()
     if method == "mxfp4":  # gpt-oss: experts only; 4 bits and a scale of 8 bits for each 32
         return Precision(plain, plain, 4.25 / 8, kv, fp8=False)
-    size = _quantised(config, method, scheme)
+    try:
+        size = _quantised(config, method, scheme)
+    except (AttributeError, TypeError, ValueError) as error:  # "bits": "four"
+        raise config.refuse(f"the quantisation {method!r} is written wrongly: {error}") from error
     return Precision(plain, size, size, kv, fp8=size >= 1 and method not in _LOW_BITS)
 
 
