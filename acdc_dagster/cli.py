@@ -131,7 +131,7 @@ def plan(
     Needs no GPU, and starts and writes nothing. Exit code 0 if the limits are met, 1 if not.
     """
     from acdc_dagster.deployment import Deployment
-    from acdc_dagster.lineage.partitions import WHOLE
+    from acdc_dagster.job import WHOLE
     from acdc_dagster.planning.choice import Goal
     from acdc_dagster.planning.forecast import forecast
 

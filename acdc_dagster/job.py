@@ -33,6 +33,7 @@ BackendName = Literal["local"]
 _CRON = re.compile(
     r"^(@\w+|([\d*][\d*/,-]*\s+){3}([\d*]|[A-Za-z]{3})[\w*/,-]*\s+([\d*]|[A-Za-z]{3})[\w*/,#-]*)$"
 )
+WHOLE = "all"  # the partition_key of a job that has no partitions
 JOB_NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
 
 

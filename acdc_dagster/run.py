@@ -12,8 +12,8 @@ import dagster as dg
 from acdc_dagster.definitions import build
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import DeclarationError
-from acdc_dagster.job import Job
-from acdc_dagster.lineage.partitions import WHOLE, partitions_of
+from acdc_dagster.job import WHOLE, Job
+from acdc_dagster.lineage.partitions import partitions_of
 from acdc_dagster.schemas import SCHEMAS
 from acdc_dagster.tables import Tables
 

@@ -14,18 +14,18 @@ import numpy as np
 import polars as pl
 import yaml
 
-from acdc_dagster.deployment import Commit, Deployment, Limits
+from acdc_dagster.deployment import Deployment
 from acdc_dagster.inference.engines.protocol import Answer
 from acdc_dagster.inference.events import Event
 from acdc_dagster.inference.left import Left, requests_of
 from acdc_dagster.inference.worker import WorkOrder, work
-from acdc_dagster.planning.plan import EngineSettings, Plan, Shard
 from acdc_dagster.planning.stage import profile, read_plan
 from acdc_dagster.prefix.stage import sort_requests
 from acdc_dagster.requests.stage import take_in
 from acdc_dagster.tables import Tables
 from benchmarks.data import MODEL
 from benchmarks.measure import Work
+from benchmarks.recorded import simulated_plan
 
 _PARTITION = "all"
 # One thread, free to move: see resources/local.yaml.
@@ -208,7 +208,7 @@ def simulated(folder: str, rows: int, prompt_tokens: int, long_share: float, ste
         lengths[:] = 1
     rows_of = _rows(lengths, prompt_tokens)
     tables.replace("sorted_requests", _PARTITION, rows_of, row_bytes=2.0 * prompt_tokens)
-    plan = _plan(rows, step)
+    plan = simulated_plan(rows, {"step_seconds": step})
     told: list[Event] = []
 
     def run() -> dict[str, Any]:
@@ -241,31 +241,6 @@ def _rows(lengths: Any, prompt_tokens: int) -> Any:
             },
             schema_overrides={"prompt_tokens": pl.Int32, "lcp": pl.Int32, "max_tokens": pl.Int32},
         )
-
-
-def _plan(rows: int, step: float) -> Plan:
-    return Plan(
-        backend="local",
-        model="simulated",
-        model_revision="1",
-        engine=EngineSettings(
-            model_path="",
-            max_model_len=2**20,
-            max_num_seqs=32,
-            max_num_batched_tokens=2**20,
-            block_size=32,
-            kv_cache_gib=None,
-            dtype="auto",
-            tensor_parallel=1,
-            expert_parallel=1,
-            speculative_tokens=0,
-            extra={"step_seconds": step},
-        ),
-        shards=[Shard(number=0, start=0, stop=rows)],
-        commit=Commit(),
-        limits=Limits(),
-        why=[],
-    )
 
 
 def _tables(folder: str) -> Tables:

@@ -8,9 +8,52 @@ import json
 import time
 from collections import deque
 from datetime import UTC, datetime
+from typing import Any
 
+from acdc_dagster.deployment import Commit, Limits
 from acdc_dagster.inference.engines.protocol import Answer, EngineState, Request
-from acdc_dagster.planning.plan import EngineSettings
+from acdc_dagster.planning.plan import EngineSettings, Plan, Shard
+
+
+def simulated_plan(
+    requests: int,
+    extra: dict[str, Any],
+    *,
+    max_num_seqs: int = 32,
+    commit: Commit | None = None,
+    limits: Limits | None = None,
+) -> Plan:
+    """A plan of one shard for such an engine.
+
+    Args:
+        requests: Of the shard.
+        extra: See `RecordedEngine`.
+        max_num_seqs: Requests that run at once.
+        commit: When a chunk is committed; the default of an environment if not given.
+        limits: Likewise.
+    """
+    return Plan(
+        backend="local",
+        model="simulated",
+        model_revision="1",
+        engine=EngineSettings(
+            model_path="",
+            max_model_len=2**20,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=2**20,
+            block_size=32,
+            kv_cache_gib=None,
+            dtype="auto",
+            tensor_parallel=1,
+            expert_parallel=1,
+            speculative_tokens=0,
+            extra=extra,
+        ),
+        shards=[Shard(number=0, start=0, stop=requests)],
+        commit=commit or Commit(),
+        limits=limits or Limits(),
+        why=[],
+    )
 
 
 class RecordedEngine:

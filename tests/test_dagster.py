@@ -13,7 +13,7 @@ from support import MODEL, REPOSITORY, Declare, request_line, write_table
 
 from acdc_dagster.definitions import build
 from acdc_dagster.deployment import Deployment
-from acdc_dagster.lineage import assets
+from acdc_dagster.lineage import stages
 from acdc_dagster.lineage.assets import STAGES
 
 BIN = Path(sys.executable).parent
@@ -191,8 +191,8 @@ def test_preparation_tells_its_progress_in_the_run(
 ) -> None:
     """Messages that replace each other on a terminal; and what the columns' order is worth."""
     sample(deployment, declare)
-    monkeypatch.setattr(assets, "_TELL_SECONDS", 0.0)
-    monkeypatch.setattr(assets, "_TELL_GROWTH", 0.0)
+    monkeypatch.setattr(stages, "_TELL_SECONDS", 0.0)
+    monkeypatch.setattr(stages, "_TELL_GROWTH", 0.0)
     definitions = build(deployment)
     with dg.DagsterInstance.ephemeral() as instance:
         result = definitions.resolve_job_def("sample_job").execute_in_process(

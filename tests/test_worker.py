@@ -23,9 +23,10 @@ from acdc_dagster.errors import BackendError, ShardTakenError
 from acdc_dagster.inference.engines.process import Stopped
 from acdc_dagster.inference.events import Event
 from acdc_dagster.inference.worker import WorkOrder, work
-from acdc_dagster.planning.plan import EngineSettings, Plan, Shard
+from acdc_dagster.planning.plan import Plan
 from acdc_dagster.schemas import row_schema
 from acdc_dagster.tables import Appender, TableError, Tables
+from benchmarks.recorded import simulated_plan
 
 PARTITION = "p"
 RECORDED = "benchmarks.recorded:RecordedEngine"
@@ -64,27 +65,8 @@ def fill(
 
 def plan_of(count: int, extra: dict[str, Any] | None = None, **limits: Any) -> Plan:
     commit = Commit(rows=limits.pop("rows", 7), seconds=60)
-    return Plan(
-        backend="local",
-        model="m",
-        model_revision="r",
-        engine=EngineSettings(
-            model_path="",
-            max_model_len=64,
-            max_num_seqs=4,
-            max_num_batched_tokens=64,
-            block_size=16,
-            kv_cache_gib=None,
-            dtype="auto",
-            tensor_parallel=1,
-            expert_parallel=1,
-            speculative_tokens=0,
-            extra=extra or {},
-        ),
-        shards=[Shard(number=0, start=0, stop=count)],
-        commit=commit,
-        limits=Limits(**limits),
-        why=[],
+    return simulated_plan(
+        count, extra or {}, max_num_seqs=4, commit=commit, limits=Limits(**limits)
     )
 
 

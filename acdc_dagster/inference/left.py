@@ -140,10 +140,11 @@ def requests_of(tables: Tables, partition: str, left: Left, at_once: int) -> Ite
     places = dict(zip(moved.tolist(), before.tolist(), strict=True))
     early, in_place = np.zeros_like(left.wanted), left.wanted.copy()
     early[moved - left.shard.start], in_place[moved - left.shard.start] = True, False
+    next_lcp = left.next_lcp()
     ahead: dict[int, list[Request]] = {}
-    for position, request in _read(tables, partition, left, early):
+    for position, request in _read(tables, partition, left, early, next_lcp):
         ahead.setdefault(places[position], []).append(request)
-    for position, request in _read(tables, partition, left, in_place):
+    for position, request in _read(tables, partition, left, in_place, next_lcp):
         for place in sorted(place for place in ahead if place <= position):
             yield from ahead.pop(place)
         yield request
@@ -152,12 +153,16 @@ def requests_of(tables: Tables, partition: str, left: Left, at_once: int) -> Ite
 
 
 def _read(
-    tables: Tables, partition: str, left: Left, wanted: NDArray[np.bool_]
+    tables: Tables,
+    partition: str,
+    left: Left,
+    wanted: NDArray[np.bool_],
+    next_lcp: NDArray[np.int32],
 ) -> Iterator[tuple[int, Request]]:
     """The wanted requests with their positions, in order."""
     if not wanted.any():
         return
-    first, next_lcp = left.shard.start, left.next_lcp()
+    first = left.shard.start
     before = np.append(0, np.cumsum(wanted))
 
     def holds_some(low: int, high: int) -> bool:

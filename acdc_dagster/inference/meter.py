@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from msgspec import structs
 
@@ -117,16 +118,13 @@ class Meter:
     def _counts(self) -> EngineState:
         """The state, with the counts of the engines that died."""
         now, past = self._state, self._past
-        places = max(len(now.accepted), len(past.accepted))
+        places = zip_longest(now.accepted, past.accepted, fillvalue=0)
         return structs.replace(
             now,
             generated_tokens=now.generated_tokens + past.generated_tokens,
             preemptions=now.preemptions + past.preemptions,
             drafts=now.drafts + past.drafts,
-            accepted=[
-                sum(state.accepted[at] for state in (now, past) if at < len(state.accepted))
-                for at in range(places)
-            ],
+            accepted=[sum(place) for place in places],
         )
 
 

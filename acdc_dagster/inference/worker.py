@@ -4,7 +4,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from threading import Event as Flag
 from uuid import uuid4
 
@@ -12,7 +11,7 @@ from acdc_dagster.errors import BackendError, IncompleteError
 from acdc_dagster.inference.ahead import read_ahead
 from acdc_dagster.inference.dispatch import Dispatch
 from acdc_dagster.inference.engines.process import VLLM, EngineDied, EngineProcess, Stopped
-from acdc_dagster.inference.engines.protocol import Answer
+from acdc_dagster.inference.engines.protocol import Answer, unanswered
 from acdc_dagster.inference.events import Event, Throttle
 from acdc_dagster.inference.history import history_row
 from acdc_dagster.inference.left import Left, left_of, requests_of
@@ -156,18 +155,19 @@ class _Shift:
         """Answer until nothing is left or it is time to stop; the engine that runs then."""
         throttle = Throttle(_TELL_SECONDS)
         while dispatch.more and not self._has_to_end(dispatch, engine):
+            death: EngineDied | None = None
             try:
                 answers = self._step(dispatch, engine, results)
-            except EngineDied as death:
+            except EngineDied as error:
+                death = error
                 answers = self._after(death, dispatch)
-                results.add(answers)
-                self._meter.answered(answers)
+            results.add(answers)
+            self._meter.answered(answers)
+            if death is not None:
                 if not dispatch.more or self._stop.is_set():
                     break
                 engine = self._started(death)
                 continue
-            results.add(answers)
-            self._meter.answered(answers)
             if answers:
                 self._trouble = ""
             if throttle.ready():
@@ -190,7 +190,7 @@ class _Shift:
             engine.abort(overdue)
             seconds = self._plan.limits.request_seconds
             reason = f"no answer within the {seconds} s that limits.request_seconds allows"
-            answers += [_unanswered(name, "transient", reason) for name in overdue]
+            answers += [unanswered(name, "transient", reason) for name in overdue]
         return answers
 
     def _has_to_end(self, dispatch: Dispatch, engine: EngineProcess) -> bool:
@@ -216,7 +216,7 @@ class _Shift:
         if culprit is None:
             return []
         reason = f"the engine dies of this request: {death.reason}"
-        return [_unanswered(culprit, "permanent", reason)]
+        return [unanswered(culprit, "permanent", reason)]
 
     def _started(self, death: EngineDied | None = None) -> EngineProcess:
         """An engine that is up; after a death, another one.
@@ -228,7 +228,9 @@ class _Shift:
         self._trouble = death.reason if death is not None else ""
         self._tell(self._meter.event("loading", self._trouble))
         limits = self._plan.limits
-        for tries in range(1, _STARTS + 1):
+        tries = 1 if death is None else _STARTS
+        while True:
+            tries -= 1
             try:
                 engine = EngineProcess(
                     self._plan.engine,
@@ -237,40 +239,30 @@ class _Shift:
                     stall_seconds=limits.stall_seconds,
                     stop=self._stop,
                 )
+                break
             except EngineDied as failed:
-                if death is None or tries == _STARTS:
+                if not tries:
                     raise _does_not_start(failed) from failed
             except BackendError:
-                if death is None or tries == _STARTS:
+                if not tries:
                     raise
-            else:
-                break
-            self._stop.wait(2.0**tries)  # memory of the dead one may not be free yet
-        else:
-            raise AssertionError("the last try succeeds or raises")
+            self._stop.wait(2.0 ** (_STARTS - tries))  # memory of the dead one may not be free yet
         self.engine, self.device = engine.name, engine.device
         self._meter.engine_is_up()
         return engine
 
 
-def _unanswered(request_hash: str, error_class: str, reason: str) -> Answer:
-    now = datetime.now(UTC)
-    return Answer(request_hash, now, now, error_class=error_class, error_message=reason)
-
-
 def _does_not_start(death: EngineDied) -> BackendError:
-    lines = "\n".join(f"    {line}" for line in death.tail)
     return BackendError(
-        f"{death.reason} Its last lines:\n{lines}",
+        f"{death.reason} Its last lines:\n{death.last_lines}",
         "Check the model's folder and the engine settings in the environment's YAML (memory, "
         "context length, dtype). Signal 9 is often the system out of memory.",
     )
 
 
 def _died_too_often(death: EngineDied, times: int) -> BackendError:
-    lines = "\n".join(f"    {line}" for line in death.tail)
     return BackendError(
-        f"The engine died {times} times. {death.reason} Its last lines:\n{lines}",
+        f"The engine died {times} times. {death.reason} Its last lines:\n{death.last_lines}",
         "Run the partition again: only what is missing is computed. If it goes on, lower "
         "max_num_seqs or kv_cache_gib (signal 9 is often the system out of memory), or raise "
         "limits.engine_restarts.",

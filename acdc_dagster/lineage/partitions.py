@@ -4,10 +4,7 @@ from datetime import UTC, date, datetime
 
 import dagster as dg
 
-from acdc_dagster.job import BatchJob
-
-# The partition_key of a job that has no partitions.
-WHOLE = "all"
+from acdc_dagster.job import WHOLE, BatchJob
 
 _TIMED = {
     "hourly": dg.HourlyPartitionsDefinition,

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,7 @@ from acdc_dagster.spool import Spool
 from acdc_dagster.tables import Tables
 
 _DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-# Rows of raw_requests read at a time.
-_READ = 4096
+READ = 4096  # rows of raw_requests tokenised at a time
 
 
 @dataclass(frozen=True)
@@ -95,23 +94,14 @@ def sort_requests(
         TableError: The storage refused; run the partition again.
     """
     tokenizer = ModelTokenizer(model.path, tell)
-    mapped = Spool()
-    while True:
-        sorter = Sorter(
-            tokenizer,
-            ChatTemplate(model.path),
-            model,
-            sampling_defaults(model),
-            salt=partition,
-            memory=memory or sorting_memory(),
-        )
-        try:
-            for raw in tables.batches("raw_requests", partition, _READ):
-                mapped.add(sorter.add(raw).with_columns(_prompt_version(raw)))
-                on_progress(f"{sorter.requests:,} requests tokenised")
-            break
-        except DisagreementError:
-            mapped = Spool()
+    sorter, mapped = tokenised(
+        tokenizer,
+        model,
+        partition,
+        lambda: tables.batches("raw_requests", partition, READ),
+        memory,
+        on_progress,
+    )
     tables.replace("request_map", partition, mapped.frames())
     refused = rejected_rows(sorter.refused)
     tables.replace("rejected", partition, refused, stage="sorted_requests")
@@ -129,6 +119,47 @@ def sort_requests(
         spilled_bytes=sorter.spilled_bytes,
         limited=sorter.limited,
     )
+
+
+def tokenised(
+    tokenizer: ModelTokenizer,
+    model: Model,
+    partition: str,
+    batches: Callable[[], Iterable[pl.DataFrame]],
+    memory: int | None = None,
+    on_progress: Callable[[str], None] = lambda _text: None,
+) -> tuple[Sorter, Spool]:
+    """All requests of a partition, tokenised and ready to be sorted.
+
+    Args:
+        tokenizer: The model's.
+        model: The model that answers.
+        partition: The partition key.
+        batches: Gives rows of `raw_requests` from the first on; asked a second time if the fast
+            tokenizer turns out to differ from the reference.
+        memory: See `sort_requests`.
+        on_progress: Gets a line on how many requests are read, very often.
+
+    Returns:
+        The sorter, and the rows of `request_map`.
+    """
+    while True:
+        mapped = Spool()
+        sorter = Sorter(
+            tokenizer,
+            ChatTemplate(model.path),
+            model,
+            sampling_defaults(model),
+            salt=partition,
+            memory=memory or sorting_memory(),
+        )
+        try:
+            for raw in batches():
+                mapped.add(sorter.add(raw).with_columns(_prompt_version(raw)))
+                on_progress(f"{sorter.requests:,} requests tokenised")
+        except DisagreementError:
+            continue
+        return sorter, mapped
 
 
 def _prompt_version(raw: pl.DataFrame) -> pl.Expr:

@@ -7,13 +7,10 @@ import polars as pl
 
 from acdc_dagster.deployment import Model
 from acdc_dagster.job import Job
-from acdc_dagster.prefix.sorter import Sorter
-from acdc_dagster.prefix.stage import sampling_defaults, sorted_rows, sorting_memory
-from acdc_dagster.prefix.text.chat import ChatTemplate
-from acdc_dagster.prefix.tokens.tokenizer import DisagreementError, ModelTokenizer
+from acdc_dagster.prefix.stage import READ, sorted_rows, tokenised
+from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer
 from acdc_dagster.tables import Tables
 
-_READ = 4096  # rows tokenised at a time
 _STRICTER = (
     "Answer with one JSON object and nothing else. It must be complete and valid against this JSON "
     "schema: "
@@ -72,27 +69,15 @@ def asked_again(
 
 def _sorted(model: Model, partition: str, raw: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Rows of `request_map` and of `sorted_requests` for these rows of `raw_requests`."""
-    tokenizer = ModelTokenizer(model.path)
-    while True:
-        sorter = Sorter(
-            tokenizer,
-            ChatTemplate(model.path),
-            model,
-            sampling_defaults(model),
-            salt=partition,
-            memory=sorting_memory(),
-        )
-        try:
-            mapped = [sorter.add(rows) for rows in raw.iter_slices(_READ)]
-            break
-        except DisagreementError:
-            continue
+    sorter, mapped = tokenised(
+        ModelTokenizer(model.path), model, partition, lambda: raw.iter_slices(READ)
+    )
     frames: list[pl.DataFrame] = []
     first = 0
     for frame in sorter.sorted():
         frames.append(sorted_rows(frame, first))
         first += frames[-1].height
-    return pl.concat(mapped), pl.concat(frames) if frames else pl.DataFrame()
+    return pl.concat(mapped.frames()), pl.concat(frames) if frames else pl.DataFrame()
 
 
 def _changed(job: Job, body: str, failure: str) -> str:

@@ -12,14 +12,19 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
 from importlib import import_module
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 
 from acdc_dagster.errors import AcdcError
 from acdc_dagster.inference.engines import wire
-from acdc_dagster.inference.engines.protocol import Answer, Engine, Request, RequestRefused
+from acdc_dagster.inference.engines.protocol import (
+    Answer,
+    Engine,
+    Request,
+    RequestRefused,
+    unanswered,
+)
 from acdc_dagster.inference.engines.wire import Abort, Add, Broken, Ready, Start, Stepped, ToEngine
 from acdc_dagster.planning.plan import EngineSettings
 
@@ -55,15 +60,13 @@ def _serve(engine: Engine, inbox: "SimpleQueue[ToEngine | None]", channel: int) 
     answers: list[Answer] = []
     told, running_seconds = time.monotonic(), 0.0
     while True:
-        message = _next(inbox, wait=not engine.unfinished and not answers)
-        while message is not _NOTHING:
+        for message in _arrived(inbox, wait=not engine.unfinished and not answers):
             if message is None:
                 return
             if isinstance(message, Add):
-                answers += [a for a in map(_take(engine), message.requests) if a is not None]
+                answers += _refused(engine, message.requests)
             elif isinstance(message, Abort):
                 engine.abort(message.request_hashes)
-            message = _next(inbox, wait=False)
         if engine.unfinished:
             began = time.monotonic()
             answers += engine.step()
@@ -73,34 +76,21 @@ def _serve(engine: Engine, inbox: "SimpleQueue[ToEngine | None]", channel: int) 
             answers, told = [], time.monotonic()
 
 
-_NOTHING = Start("", "")
+def _arrived(inbox: "SimpleQueue[ToEngine | None]", wait: bool) -> Iterator[ToEngine | None]:
+    """The messages that are there; with `wait` at least one."""
+    if wait:
+        yield inbox.get()
+    while not inbox.empty():  # nobody else takes from it
+        yield inbox.get()
 
 
-def _next(inbox: "SimpleQueue[ToEngine | None]", wait: bool) -> ToEngine | None:
-    try:
-        return inbox.get(block=wait)
-    except Empty:
-        return _NOTHING
-
-
-def _take(engine: Engine) -> Callable[[Request], Answer | None]:
-    """Gives requests to the engine; what it refuses has its answer at once."""
-
-    def take(request: Request) -> Answer | None:
+def _refused(engine: Engine, requests: list[Request]) -> Iterator[Answer]:
+    """Give requests to the engine; those that it refuses have their answer at once."""
+    for request in requests:
         try:
             engine.add(request)
         except RequestRefused as error:
-            now = datetime.now(UTC)
-            return Answer(
-                request.request_hash,
-                started_at=now,
-                finished_at=now,
-                error_class="permanent",
-                error_message=str(error),
-            )
-        return None
-
-    return take
+            yield unanswered(request.request_hash, "permanent", str(error))
 
 
 def _receive(inbox: "SimpleQueue[ToEngine | None]") -> None:

@@ -42,13 +42,13 @@ class EngineDied(Exception):
 
     Attributes:
         reason: How it ended, in words.
-        tail: Its last lines.
+        last_lines: Of its log, indented.
     """
 
     def __init__(self, reason: str, tail: list[str]) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.tail = tail
+        self.last_lines = "\n".join(f"    {line}" for line in tail)
 
 
 class EngineProcess:
@@ -96,11 +96,6 @@ class EngineProcess:
         ready = self._first_message(start_seconds, stop)
         self.name, self.device = ready.name, ready.device
         self._heard = time.monotonic()
-
-    @property
-    def pid(self) -> int:
-        """Of the engine's process and its group."""
-        return self._process.pid
 
     def add(self, requests: list[Request]) -> None:
         """Give it requests."""

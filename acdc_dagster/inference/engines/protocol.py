@@ -1,6 +1,6 @@
 """What a worker asks of an engine: take requests, make steps, hand out answers."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Protocol
 
 from msgspec import Struct
@@ -61,6 +61,12 @@ class Answer(Struct, frozen=True):
     embedding: list[float] | None = None
     error_class: str | None = None
     error_message: str | None = None
+
+
+def unanswered(request_hash: str, error_class: str, reason: str) -> Answer:
+    """What stands in the place of an answer where there is none."""
+    now = datetime.now(UTC)
+    return Answer(request_hash, now, now, error_class=error_class, error_message=reason)
 
 
 class EngineState(Struct, frozen=True):
