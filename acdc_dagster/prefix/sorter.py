@@ -8,23 +8,17 @@ import polars as pl
 from numpy.typing import NDArray
 
 from acdc_dagster.deployment import Model
-from acdc_dagster.prefix.identity import (
-    Settings,
-    hash_head,
-    request_hash,
-    room_for_answer,
-    settings_of,
-    too_long,
-)
+from acdc_dagster.prefix.identity import hash_head, request_hash, room_for_answer
+from acdc_dagster.prefix.rendered import Known, Rendered, SharedSettings, rejection_of
 from acdc_dagster.prefix.runs import HASH, Run, Sorted, Spill, merged
 from acdc_dagster.prefix.segments import DIGEST, Growing, IdOrder, Segments
 from acdc_dagster.prefix.sequences import Sequences, starts_of
 from acdc_dagster.prefix.text.chat import ChatTemplate
 from acdc_dagster.prefix.text.rendering import Rendering
 from acdc_dagster.prefix.tokens.tokenizer import PromptTokenizer
-from acdc_dagster.requests.body import CHAT, EMBEDDINGS, Body, ChatBody, Refused, parse_body
-from acdc_dagster.requests.plain import plain_body
+from acdc_dagster.requests.body import Refused
 from acdc_dagster.requests.rejected import Rejection
+from acdc_dagster.requests.repeated import Repeated
 
 
 class Sorter:
@@ -57,7 +51,7 @@ class Sorter:
         self._tokenizer = tokenizer
         self._chat = chat
         self._model = model
-        self._settings = _Settings(model, defaults)
+        self._settings = SharedSettings(model, defaults)
         self._salt = salt
         self._memory = memory
         special = tokenizer.cuts.values()
@@ -83,8 +77,14 @@ class Sorter:
         """
         if raw.is_empty():
             return _mapped(raw, np.empty((0,), dtype=(np.void, HASH)))
-        rows = _Rendered(
-            self._rendering, self._chat, self._settings, self._model, self._tokenizer.longest, raw
+        rows = Rendered(
+            self._rendering,
+            self._known,
+            self._chat,
+            self._settings,
+            self._model,
+            self._tokenizer.longest,
+            raw,
         )
         self._take_pieces(self._tokenizer.encode(self._rendering.fresh(), chat=rows.chat))
         pieces = Sequences(self._piece_segments.values, starts_of(self._piece_widths.values))
@@ -126,6 +126,7 @@ class Sorter:
 
     def _start_run(self) -> None:
         self._rendering.forget()
+        self._known = Repeated[Known]()
         self._segments = Segments(self._order, self._tokenizer.ids, self._special)
         self._piece_segments, self._piece_widths = Growing(np.int64), Growing(np.int64)
         self._run = Run(self._order, self._segments)
@@ -143,7 +144,7 @@ class Sorter:
         self._piece_widths.extend(segments.lengths)
 
     def _fitting(
-        self, raw: pl.DataFrame, rows: "_Rendered", lengths: NDArray[np.int64]
+        self, raw: pl.DataFrame, rows: Rendered, lengths: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
         """Which of the rendered rows fit into the context; the others are refused."""
         self.refused.extend(rows.refused)
@@ -153,7 +154,7 @@ class Sorter:
             try:
                 room_for_answer(int(lengths[at]), self._model, rows.least)
             except Refused as error:
-                self.refused.append(_rejection(raw.row(rows.kept[at], named=True), error))
+                self.refused.append(rejection_of(raw.row(rows.kept[at], named=True), error))
         return fits
 
     def _hashes(
@@ -172,131 +173,6 @@ class Sorter:
         return np.frombuffer(bytes(found), dtype=(np.void, HASH))
 
 
-class _Settings:
-    """The few settings that the many requests of a job share, by number."""
-
-    def __init__(self, model: Model, defaults: dict[str, Any]) -> None:
-        self._model = model
-        self._defaults = defaults
-        self._by_key: dict[Any, int] = {}
-        self._settings: list[Settings] = []
-        self._numbers: dict[tuple[int, int], int] = {}
-        self.texts: list[str] = []
-        self.heads: list[bytes | None] = []
-        self.limited = 0
-
-    def number(self, key: Any) -> int | None:
-        """Of the settings that were given this key."""
-        return self._by_key.get(key)
-
-    def add(self, key: Any, body: Body) -> int:
-        """Number the settings of a body, to be found again by `key` if there is one."""
-        settings = settings_of(body, self._defaults)
-        text = settings.sampling(settings.asked or 0)
-        number = self._by_key.setdefault(text, len(self._settings))
-        if number == len(self._settings):
-            self._settings.append(settings)
-        if key is not None:
-            self._by_key[key] = number
-        return number
-
-    def samplings(
-        self, settings: NDArray[np.int64], lengths: NDArray[np.int64]
-    ) -> NDArray[np.int32]:
-        """Numbers in `texts` for prompts with these settings and of these lengths."""
-        most = 2**62  # for those that may fill the context
-        all_asked = [most if s.asked is None else s.asked for s in self._settings]
-        asked = np.array(all_asked, dtype=np.int64)[settings]
-        tokens = np.minimum(asked, self._model.context_length - lengths)
-        self.limited += int(((tokens < asked) & (asked < most)).sum())
-        pairs, inverse = np.unique(np.stack([settings, tokens]), axis=1, return_inverse=True)
-        numbers = [self._sampling(*pair) for pair in pairs.T.tolist()]
-        return np.array(numbers, dtype=np.int32)[inverse.ravel()]
-
-    def _sampling(self, settings: int, tokens: int) -> int:
-        number = self._numbers.get((settings, tokens))
-        if number is None:
-            number = self._numbers[(settings, tokens)] = len(self.texts)
-            asked = self._settings[settings]
-            text = asked.sampling(tokens)
-            self.texts.append(text)
-            self.heads.append(hash_head(self._model, text) if asked.deterministic else None)
-        return number
-
-
-class _Rendered:
-    """Rows of `raw_requests` as numbers of pieces.
-
-    Attributes:
-        chat: Whether they are chat requests; one partition has one endpoint.
-        least: Tokens that an answer has at least.
-        kept: Rows that were rendered,
-        pieces: their pieces, end to end,
-        widths: how many each has,
-        settings: and the number of its settings.
-        refused: The other rows.
-    """
-
-    def __init__(
-        self,
-        rendering: Rendering,
-        chat: ChatTemplate,
-        settings: _Settings,
-        model: Model,
-        longest: int,
-        raw: pl.DataFrame,
-    ) -> None:
-        self._rendering = rendering
-        self._template = chat
-        self._all_settings = settings
-        self._model = model
-        self._longest = longest
-        self.chat = str(raw["endpoint"][0]) == CHAT
-        self.kept: list[int] = []
-        self.pieces: list[int] = []
-        self.widths: list[int] = []
-        self.settings: list[int] = []
-        self.refused: list[Rejection] = []
-        endpoint = str(raw["endpoint"][0])
-        self.least = 0 if endpoint == EMBEDDINGS else 1
-        for at, body in enumerate(raw["body"]):
-            try:
-                pieces, number = self._plainly(body) or self._fully(endpoint, body)
-            except Refused as error:
-                self.refused.append(_rejection(raw.row(at, named=True), error))
-                continue
-            self.kept.append(at)
-            self.pieces.extend(pieces)
-            self.widths.append(len(pieces))
-            self.settings.append(number)
-
-    def _plainly(self, raw: str) -> tuple[list[int], int] | None:
-        if not self.chat:
-            return None
-        if self._longest and len(raw) > self._model.context_length * self._longest:
-            return None
-        body = plain_body(raw)
-        if body is None:
-            return None
-        pieces = self._rendering.plain(body.messages)
-        if pieces is None:
-            return None
-        key = body.settings()
-        number = self._all_settings.number(key)
-        if number is None:
-            number = self._all_settings.add(key, parse_body(CHAT, raw))
-        return pieces, number
-
-    def _fully(self, endpoint: str, raw: str) -> tuple[list[int], int]:
-        body = parse_body(endpoint, raw)
-        text = self._template.render(body) if isinstance(body, ChatBody) else body.text
-        if self._longest and len(text) > self._model.context_length * self._longest:
-            # Known without tokenising what may be megabytes.
-            raise too_long(f"at least {len(text) // self._longest}", self._model)
-        pieces = self._rendering.whole(text, cut=self.chat)
-        return pieces, self._all_settings.add(None, body)
-
-
 def _mapped(raw: pl.DataFrame, hashes: NDArray[Any]) -> pl.DataFrame:
     return raw.select("custom_id", "line", "input_rows").with_columns(request_hash=hex_of(hashes))
 
@@ -306,9 +182,3 @@ def hex_of(hashes: NDArray[Any]) -> pl.Series:
     width = np.full(len(hashes), HASH, dtype=np.int64)
     data = Sequences(np.frombuffer(hashes.tobytes(), dtype=np.uint8), starts_of(width))
     return data.as_binary().bin.encode("hex")
-
-
-def _rejection(row: dict[str, Any], refused: Refused) -> Rejection:
-    named = Refused(refused.code, refused.message, row["custom_id"])
-    original = row["body"].encode()
-    return Rejection.of(named, row["source"], row["line"], original, row["input_rows"])

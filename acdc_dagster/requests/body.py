@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 
 from acdc_dagster.requests.message import ImagePart, Message, Tool
 from acdc_dagster.requests.refused import Refused, refusal
+from acdc_dagster.requests.repeated import Repeated, last_message
 from acdc_dagster.requests.sampling import Asked, ChatAsked, LogProbs, Named, check_asked
 from acdc_dagster.requests.tool_choice import ToolChoice, check_tool_choice
 
@@ -112,6 +113,7 @@ class _Envelope(Struct, frozen=True, gc=False):
 
 _envelope = msgspec.json.Decoder(_Envelope)
 _plain = msgspec.json.Decoder(_PlainChat)
+_plain_message = msgspec.json.Decoder(_PlainMessage)
 _bodies: dict[str, msgspec.json.Decoder[Any]] = {
     CHAT: msgspec.json.Decoder(ChatBody),
     COMPLETIONS: msgspec.json.Decoder(CompletionBody),
@@ -119,8 +121,12 @@ _bodies: dict[str, msgspec.json.Decoder[Any]] = {
 }
 
 
-def parse_line(line: bytes) -> tuple[str, str, str, str]:
+def parse_line(line: bytes, models: Repeated[str]) -> tuple[str, str, str, str]:
     """Parse one line of an OpenAI-batch file.
+
+    Args:
+        line: The line.
+        models: The models of the plain bodies seen, which are valid whatever their last message is.
 
     Returns:
         custom_id, endpoint, model, and the body's JSON exactly as given.
@@ -138,27 +144,34 @@ def parse_line(line: bytes) -> tuple[str, str, str, str]:
             f"url {envelope.url!r} is not served; use one of: {', '.join(ENDPOINTS)}.",
             custom_id,
         )
-    raw = bytes(envelope.body)
+    raw = bytes(envelope.body).decode("utf-8")
     if not raw:
         raise Refused("missing_required_parameter", "body is missing.", custom_id)
     try:
-        model = _model_of(envelope.url, raw)
+        model = _model_of(envelope.url, raw, models)
     except Refused as refused:
         raise Refused(refused.code, refused.message, custom_id) from None
-    return custom_id, envelope.url, model, raw.decode("utf-8")
+    return custom_id, envelope.url, model, raw
 
 
-def _model_of(endpoint: str, raw: bytes) -> str:
+def _model_of(endpoint: str, raw: str, models: Repeated[str]) -> str:
     """The model that a body names, once the body is seen to be valid."""
-    if endpoint == CHAT:
-        try:
-            body = _plain.decode(raw)
-        except (msgspec.MsgspecError, RecursionError):
-            pass  # the careful parser takes it, or says what is wrong
-        else:
-            check_asked(body)
-            return body.model
-    return parse_body(endpoint, raw).model
+    if endpoint != CHAT:
+        return parse_body(endpoint, raw).model
+    last = last_message(raw)
+    model = None if last is None else models.get(last)
+    try:
+        if last is not None and model is not None:
+            _plain_message.decode(raw[last.start : last.stop])
+            return model
+        body = _plain.decode(raw)
+    except (msgspec.MsgspecError, RecursionError):
+        # The careful parser takes it, or says what is wrong.
+        return parse_body(endpoint, raw).model
+    check_asked(body)
+    if last is not None:
+        models.learn(raw, last, body.model)
+    return body.model
 
 
 def decode_line(line: bytes, decoder: msgspec.json.Decoder[T]) -> T:

@@ -67,11 +67,20 @@ class PlainBody(Struct, gc=False, forbid_unknown_fields=True):
 
 
 _decode = msgspec.json.Decoder(PlainBody).decode
+_decode_message = msgspec.json.Decoder(PlainMessage).decode
 
 
 def plain_body(raw: str) -> PlainBody | None:
     """The body if it is plain."""
     try:
         return _decode(raw)
-    except msgspec.ValidationError:
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+
+
+def plain_message(raw: str) -> PlainMessage | None:
+    """The one message that this JSON is, if it is plain."""
+    try:
+        return _decode_message(raw)
+    except msgspec.MsgspecError:
         return None

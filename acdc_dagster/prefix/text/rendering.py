@@ -45,6 +45,20 @@ class _Piece(NamedTuple):
     after: str
 
 
+class _Shape(NamedTuple):
+    """How a conversation of some roles is rendered.
+
+    Attributes:
+        opening: Text before the first piece,
+        pieces: a piece for each message,
+        closing: and the text after the last.
+    """
+
+    opening: str
+    pieces: tuple[_Piece, ...]
+    closing: str
+
+
 class Rendering:
     """Gives prompts as numbers of pieces, and the text of each piece when it is new.
 
@@ -57,7 +71,7 @@ class Rendering:
         self._chat = chat
         longest_first = sorted(cuts, key=len, reverse=True)
         self._cut = re.compile("|".join(map(re.escape, longest_first))) if cuts else None
-        self._shapes: dict[tuple[str, ...], tuple[_Piece, ...] | None] = {}
+        self._shapes: dict[tuple[str, ...], _Shape | None] = {}
         self._watched = _watched(chat.source or "")
         # The hash's seed is nobody's to know: contents cannot be made to collide on purpose.
         self._seed = randbits(64)
@@ -84,20 +98,42 @@ class Rendering:
             shape = self._shapes[roles] = self._shape(messages)
         if shape is None:
             return None
-        found: list[int] = []
-        for at, stripped, numbers, before, after in shape:
-            content = messages[at].content
-            if stripped:
-                content = content.strip()
-            key = xxh3_128_intdigest(content.encode(), self._seed)
-            number = numbers.get(key)
-            if number is None:
-                number = -1 if self._is_watched(content) else self._new(before + content + after)
-                numbers[key] = number
+        found = self._numbers_of_text(shape.opening)
+        for piece in shape.pieces:
+            number = self._number(piece, messages[piece.content].content)
             if number < 0:
                 return None
             found.append(number)
-        return found
+        return found + self._numbers_of_text(shape.closing)
+
+    def again(self, roles: tuple[str, ...], pieces: list[int], content: str) -> list[int] | None:
+        """Piece numbers of a conversation that differs from another in its last message only.
+
+        Args:
+            roles: The roles in both.
+            pieces: What `plain` gave for the other.
+            content: Of the last message.
+
+        Returns:
+            None if only `whole` can render it.
+        """
+        shape = self._shapes.get(roles)
+        number = self._number(shape.pieces[-1], content) if shape else -1
+        if shape is None or number < 0:
+            return None
+        at = len(pieces) - (2 if shape.closing else 1)
+        return [*pieces[:at], number, *pieces[at + 1 :]]
+
+    def _number(self, piece: _Piece, content: str) -> int:
+        _, stripped, numbers, before, after = piece
+        if stripped:
+            content = content.strip()
+        key = xxh3_128_intdigest(content.encode(), self._seed)
+        number = numbers.get(key)
+        if number is None:
+            number = -1 if self._is_watched(content) else self._new(before + content + after)
+            numbers[key] = number
+        return number
 
     def _new(self, piece: str) -> int:
         self._fresh.append(piece)
@@ -106,27 +142,31 @@ class Rendering:
 
     def whole(self, text: str, *, cut: bool) -> list[int]:
         """Piece numbers of a rendered prompt; one piece if it is not to be `cut`."""
+        pieces = self._pieces(text) if cut else [text]
+        return [number for piece in pieces for number in self._numbers_of_text(piece)]
+
+    def _numbers_of_text(self, piece: str) -> list[int]:
+        """The number of a text that is a piece; none if it is empty."""
+        if not piece:
+            return []
         numbers = self._numbers_of("", "")
-        found: list[int] = []
-        for piece in self._pieces(text) if cut else [text]:
-            key = xxh3_128_intdigest(piece.encode(), self._seed)
-            if key not in numbers:
-                numbers[key] = self._new(piece)
-            found.append(numbers[key])
-        return found
+        key = xxh3_128_intdigest(piece.encode(), self._seed)
+        number = numbers.get(key)
+        if number is None:
+            number = numbers[key] = self._new(piece)
+        return [number]
 
     def _numbers_of(self, before: str, after: str) -> dict[int, int]:
         return self._numbers.setdefault((before, after), {})
 
     def _pieces(self, text: str) -> Iterator[str]:
-        starts = [match.start() for match in self._cut.finditer(text)] if self._cut else []
-        bounds = [0, *(start for start in starts if start), len(text)]
+        bounds = [0, *(start for start in self._cuts(text) if start), len(text)]
         return (text[a:b] for a, b in pairwise(bounds) if a < b)
 
     def _is_watched(self, content: str) -> bool:
         return not content.strip() or any(word in content for word in self._watched)
 
-    def _shape(self, messages: Sequence[PlainMessage]) -> tuple[_Piece, ...] | None:
+    def _shape(self, messages: Sequence[PlainMessage]) -> _Shape | None:
         """The pieces of this shape, seen to fit `messages`; None if they cannot be told."""
         if self._cut is None:
             return None
@@ -146,17 +186,23 @@ class Rendering:
             else:
                 return None
         pieces: list[_Piece] = []
-        before = plain[0]
+        at = max(self._cuts(plain[0]), default=0)
+        opening, before = plain[0][:at], plain[0][at:]
         for number, after in enumerate(plain[1:]):
+            cuts = self._cuts(after)
             last = number == len(roles) - 1
-            cuts = [match.start() for match in self._cut.finditer(after)]
             if not last and not cuts:
                 return None
-            at = len(after) if last else cuts[-1]
+            at = min(cuts, default=len(after)) if last else max(cuts)
             numbers = self._numbers_of(before, after[:at])
             pieces.append(_Piece(number, stripped[number], numbers, before, after[:at]))
             before = after[at:]
-        return tuple(pieces) if self._renders(messages, pieces) else None
+        shape = _Shape(opening, tuple(pieces), before)
+        return shape if self._renders(messages, shape) else None
+
+    def _cuts(self, text: str) -> list[int]:
+        """Where a text may be cut."""
+        return [match.start() for match in self._cut.finditer(text)] if self._cut else []
 
     def _between(self, roles: list[str], contents: list[str], marks: list[str]) -> list[str] | None:
         """What the template puts around `marks` where the messages hold `contents`."""
@@ -172,8 +218,8 @@ class Rendering:
             found.append(before)
         return [*found, text]
 
-    def _renders(self, messages: Sequence[PlainMessage], pieces: list[_Piece]) -> bool:
-        """Whether the pieces give the template's own text for a real conversation."""
+    def _renders(self, messages: Sequence[PlainMessage], shape: _Shape) -> bool:
+        """Whether the shape gives the template's own text for a real conversation."""
         contents = [message.content for message in messages]
         if any(self._is_watched(content) for content in contents):
             contents = [f"A word, {number} more." for number in range(len(contents))]
@@ -181,11 +227,13 @@ class Rendering:
             piece.before
             + (contents[piece.content].strip() if piece.stripped else contents[piece.content])
             + piece.after
-            for piece in pieces
+            for piece in shape.pieces
         )
         try:
             roles = [message.role for message in messages]
-            return put == self._chat.render(_conversation(roles, contents))
+            return shape.opening + put + shape.closing == self._chat.render(
+                _conversation(roles, contents)
+            )
         except Refused:
             return False
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from functools import cached_property
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -14,7 +15,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from acdc_dagster.errors import ModelError
-from acdc_dagster.prefix.sequences import Sequences, narrowest
+from acdc_dagster.prefix.sequences import Sequences, narrowest, starts_of
 from acdc_dagster.prefix.tokens.digits import DigitsApart, without_digit_step
 from acdc_dagster.prefix.tokens.tokenizer_config import TokenizerConfig
 
@@ -129,12 +130,11 @@ class ModelTokenizer:
             return {}
         texts = [_joined(hard, list(found)) for hard in _hard_strings()]
         before = re.compile("(?=" + "|".join(map(re.escape, _longest_first(found))) + ")")
-        for text in texts:
-            pieces = [piece for piece in before.split(text) if piece]
-            whole = self._by_reference([text], chat=True).tokens
-            if not np.array_equal(whole, self._by_reference(pieces, chat=True).tokens):
-                return {}
-        return found
+        pieces = [before.split(text) for text in texts]
+        whole = self._by_reference(texts, chat=True)
+        parts = self._by_reference(list(chain.from_iterable(pieces)), chat=True)
+        joined = parts.joined(starts_of(np.array([len(some) for some in pieces], dtype=np.int64)))
+        return found if _same(whole, joined) else {}
 
     @property
     def longest(self) -> int:
@@ -204,10 +204,7 @@ class ModelTokenizer:
             fast = self._by_fast(texts, chat=chat)
         except Exception:  # whatever it raises, it is not used
             return False
-        slow = self._by_reference(texts, chat=chat)
-        return np.array_equal(fast.offsets, slow.offsets) and np.array_equal(
-            fast.tokens, slow.tokens
-        )
+        return _same(fast, self._by_reference(texts, chat=chat))
 
     def _by_fast(self, texts: list[str], *, chat: bool) -> Sequences:
         ids, offsets = self._fast.encode_batch_flat(texts, add_special_tokens=not chat)
@@ -222,6 +219,11 @@ class ModelTokenizer:
             encodings = self._reference.encode_batch_fast(some, add_special_tokens=not chat)
             parts.append(Sequences.of([encoding.ids for encoding in encodings], dtype))
         return Sequences.concat(parts, dtype)
+
+
+def _same(one: Sequences, other: Sequences) -> bool:
+    """Whether two hold the same sequences."""
+    return np.array_equal(one.offsets, other.offsets) and np.array_equal(one.tokens, other.tokens)
 
 
 class ByteEstimate:

@@ -21,6 +21,7 @@ from acdc_dagster.requests.body import (
 )
 from acdc_dagster.requests.files.anthropic import body_of_params
 from acdc_dagster.requests.files.gemini import body_of_request
+from acdc_dagster.requests.repeated import Repeated
 
 
 class Format(StrEnum):
@@ -67,6 +68,7 @@ class LineReader:
     def __init__(self, model: str) -> None:
         self._model = model
         self._format: Format | None = None
+        self._models = Repeated[str]()
 
     def read(self, line: bytes) -> Request:
         """The request of one line.
@@ -76,7 +78,7 @@ class LineReader:
         """
         if self._format in (None, Format.OPENAI):
             try:
-                request = parse_line(line)
+                request = parse_line(line, self._models)
             except Refused:
                 if decode_line(line, _decoder).format is Format.OPENAI:
                     raise
