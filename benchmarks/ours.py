@@ -96,15 +96,25 @@ def _prepare(place: _Place) -> dict[str, Any]:
 
 
 def table_sizes(folder: str, name: str) -> Work:
-    """Bytes of `sorted_requests` as `prepare` left it in `folder`, and of its rows shuffled."""
+    """Bytes of `sorted_requests` as `prepare` left it in `folder`, and of its rows otherwise.
+
+    `shuffled` is in random order; `front_coded` keeps of each prompt only the tokens beyond those
+    that it shares with the one before, which is the least that an order can make of them.
+    """
     written = Tables(f"{folder}/tables", "prepared")
 
     def sizes() -> dict[str, int]:
-        rows = written.read("sorted_requests", _PARTITION)
-        shuffled = Tables(f"{folder}/{name}", "prepared")
+        rows = written.read("sorted_requests", _PARTITION).sort("position").drop("partition_key")
         order = np.random.default_rng(7).permutation(rows.height)
-        shuffled.replace("sorted_requests", _PARTITION, rows[order].drop("partition_key"))
-        return {"sorted": _bytes(written), "shuffled": _bytes(shuffled)}
+        width = pl.col("token_ids").bin.size() // pl.col("prompt_tokens")
+        fresh = pl.col("token_ids").bin.slice(pl.col("lcp") * width)
+        others = {"shuffled": rows[order], "front_coded": rows.with_columns(token_ids=fresh)}
+        found = {"sorted": _bytes(written)}
+        for kind, other in others.items():
+            tables = Tables(f"{folder}/{name}/{kind}", "prepared")
+            tables.replace("sorted_requests", _PARTITION, other)
+            found[kind] = _bytes(tables)
+        return found
 
     return sizes
 
