@@ -1,16 +1,21 @@
 """Reading answers by the job's JSON schema into columns with types."""
 
 import json
+from operator import attrgetter
 from typing import Any, cast
 
 import jsonschema_rs
+import msgspec
 import polars as pl
 
 from acdc_dagster.errors import DeclarationError
 from acdc_dagster.job import Job
+from acdc_dagster.reconcile.answer_type import answer_type
 from acdc_dagster.schemas import SCHEMAS
 from acdc_dagster.tables import Tables
 
+# Answers that are read in one call.
+_TOGETHER = 4096
 _TYPES: dict[str, type[pl.DataType]] = {
     "string": pl.String,
     "integer": pl.Int64,
@@ -51,10 +56,62 @@ def parse_answers(job: Job, texts: pl.Series) -> pl.DataFrame:
         A row a text: one column a property, typed, and `parse_error` (null if the text is valid
         JSON that fits the schema; then no property is filled).
     """
-    columns = job.answer_columns
-    validator = jsonschema_rs.validator_for(job.answer_schema or {}, offline=True)
-    rows = [_parse(text, columns, validator) for text in texts]
-    return pl.DataFrame(rows, schema={**_parsed_schema(job), "parse_error": pl.String})
+    parser = _Parser(job)
+    slices = (texts.slice(start, _TOGETHER) for start in range(0, len(texts), _TOGETHER))
+    return pl.concat([pl.DataFrame(schema=parser.schema), *map(parser.parse, slices)])
+
+
+class _Parser:
+    """Reads answers by a type where it can; what the type does not take is judged by the schema."""
+
+    def __init__(self, job: Job) -> None:
+        schema = job.answer_schema or {}
+        self._columns = job.answer_columns
+        self._validator = jsonschema_rs.validator_for(schema, offline=True)
+        kind = answer_type(schema)
+        self._decoder = None if kind is None else msgspec.json.Decoder(kind)
+        self.schema = {**_parsed_schema(job), "parse_error": pl.String}
+
+    def parse(self, texts: pl.Series) -> pl.DataFrame:
+        """The rows of `parse_answers` for some texts."""
+        answers = self._typed(texts)
+        others = [at for at, answer in enumerate(answers) if answer is None]
+        rows = [_parse(texts[at], self._columns, self._validator) for at in others]
+        columns: dict[str, pl.Series] = {}
+        for number, (name, kind) in enumerate(self._columns.items()):
+            field = attrgetter(f"f{number}")
+            values: list[Any] = [None if one is None else field(one) for one in answers]
+            if kind == "json":
+                values = [None if v is None else json.dumps(v, ensure_ascii=False) for v in values]
+            for at, row in zip(others, rows, strict=True):
+                values[at] = row.get(name)
+            columns[name] = pl.Series(values, dtype=self.schema[name])
+        errors: list[str | None] = [None] * len(answers)
+        for at, row in zip(others, rows, strict=True):
+            errors[at] = row.get("parse_error")
+        columns["parse_error"] = pl.Series(errors, dtype=pl.String)
+        return pl.DataFrame(columns)
+
+    def _typed(self, texts: pl.Series) -> list[Any]:
+        """Each answer as the type, or None: all in one call if they are lines and all fit."""
+        decoder, lines = self._decoder, texts.to_list()
+        if decoder is None:
+            return [None] * len(lines)
+        if not texts.null_count() and not texts.str.contains("\n", literal=True).any():
+            try:
+                answers = decoder.decode_lines("\n".join(lines))
+            except (msgspec.DecodeError, RecursionError):
+                answers = []
+            if len(answers) == len(lines):  # a blank one is no line
+                return answers
+        return [_decoded(decoder, line) for line in lines]
+
+
+def _decoded(decoder: msgspec.json.Decoder[Any], text: str | None) -> Any:
+    try:
+        return None if text is None else decoder.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
 
 
 def _parsed_schema(job: Job) -> dict[str, type[pl.DataType]]:

@@ -6,6 +6,7 @@ from acdc_dagster.tables import Tables
 
 _COLUMNS = [
     "request_hash",
+    "attempt",
     "text",
     "reasoning",
     "finish_reason",
@@ -40,29 +41,44 @@ def results_of(tables: Tables, partition: str, run_id: str | None = None) -> pl.
         run_id: The partition's newest run of `inference`, which may have computed nothing; the
             newest that has a result if not given.
     """
-    asked = tables.scan("request_map", partition).select("request_hash").unique()
+    asked = tables.scan("request_map", partition).select("request_hash")
     run_id = run_id or _newest_run(tables, partition)
-    found = (
+    found = tables.collect(
         tables.scan("inference")
         .join(asked, on="request_hash", how="semi")
         .select(
             *_COLUMNS,
             pl.col("error_message").alias("message"),
-            pl.len().over("request_hash").cast(pl.Int32).alias("attempts"),
-            pl.col("attempt"),
             (pl.col("partition_key") != partition).alias("elsewhere"),
         )
-        .sort(
-            pl.col("error_class").is_null(),
-            pl.col("finish_reason").ne_missing("length"),
+    )
+    return _best(found).with_columns(
+        reused=pl.col("elsewhere") | pl.col("run_id").ne_missing(pl.lit(run_id, pl.String))
+    )
+
+
+def _best(found: pl.DataFrame) -> pl.DataFrame:
+    """The attempt that counts of each request, and how many there were.
+
+    Only the columns that decide are sorted: answers are large, and most have one attempt.
+    """
+    if not found["request_hash"].is_duplicated().any():
+        return found.with_columns(attempts=pl.lit(1, pl.Int32))
+    chosen = (
+        found.select(
+            "request_hash",
+            pl.col("error_class").is_null().alias("answered"),
+            pl.col("finish_reason").ne_missing(pl.lit("length")).alias("whole"),
             "finished_at",
             "attempt",
+            pl.int_range(pl.len()).alias("at"),
         )
-        .unique("request_hash", keep="last")
-        .with_columns(reused=pl.col("elsewhere") | pl.col("run_id").ne_missing(run_id))
-        .drop("attempt")
+        .sort("answered", "whole", "finished_at", "attempt")
+        .group_by("request_hash")
+        .agg(pl.col("at").last(), pl.len().cast(pl.Int32).alias("attempts"))
+        .sort("at")
     )
-    return tables.collect(found)
+    return found[chosen["at"]].with_columns(chosen["attempts"])
 
 
 def _newest_run(tables: Tables, partition: str) -> str | None:

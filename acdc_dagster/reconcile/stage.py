@@ -23,6 +23,9 @@ class ConservationError(AcdcError):
     """The rows of a partition do not add up: a bug of ours, caught before anybody relies on it."""
 
 
+_WRITTEN = 65_536  # rows handed to the writer at a time
+
+
 @dataclass(frozen=True)
 class OutputStats:
     """What stage 5 did.
@@ -83,12 +86,15 @@ def reconcile(
         model_revision=pl.lit(plan.model_revision),
         cost=_cost(tables, partition, prices, rows),
     )
-    answered = rows.filter(~pl.col("given_up")).with_columns(
+    given_up = rows.filter("given_up")
+    # Filtering copies all columns; mostly there is nothing to leave out.
+    answered = rows.filter(~pl.col("given_up")) if given_up.height else rows
+    answered = answered.with_columns(
         status=pl.when(pl.col("error_class").is_null())
         .then(pl.lit("ok"))
         .otherwise(pl.lit("failed"))
     )
-    given_up = rows.filter("given_up").with_columns(
+    given_up = given_up.with_columns(
         remedy=pl.col("error_class").replace_strict(
             {name: failure.remedy for name, failure in FAILURES.items()}, default=None
         )
@@ -101,7 +107,9 @@ def reconcile(
     if split:
         answered, given_up = joined(answered, given_up, _rejected_by_sorting(tables, partition))
     tables.replace("dead_letter", partition, given_up)
-    tables.replace("outputs", partition, answered, schema=outputs_schema(job))
+    # In slices: a writer holds a copy of what it writes.
+    slices = answered.iter_slices(_WRITTEN)
+    tables.replace("outputs", partition, slices, schema=outputs_schema(job))
     balance = ledger(tables, partition, split=split)
     if not balance.balanced:
         raise ConservationError(
