@@ -18,6 +18,7 @@ from acdc_dagster.lineage.metadata import (
     column_metadata,
     counts,
     health_metadata,
+    image_metadata,
     percent,
     spot_check_metadata,
     table_metadata,
@@ -129,6 +130,7 @@ def materialise_sorted_requests(stage: Stage) -> Materialised:
             "prefix_sharing": round(stats.sharing, 4),
             "hit_rate_bound": round(stats.hit_rate_bound, 4),
             "spilled_bytes": stats.spilled_bytes,
+            **image_metadata(stats.images),
             **column_metadata(stage.job, stage.resource.deployment, stage.partition),
         },
     )
