@@ -131,11 +131,19 @@ class Tables:
     ) -> Iterator[pl.DataFrame]:
         """Rows of one partition sorted by the first of `columns`; see `datafiles.in_order`.
 
+        A column that the table was made without is null.
+
         Raises:
             TableError: A file of the table is gone or broken.
         """
         with _storage(f"read {self.uri(name)}"):
-            yield from in_order(self._files(name, partition), columns[0], columns, wanted)
+            for rows in in_order(self._files(name, partition), columns[0], columns, wanted):
+                later = [
+                    pl.lit(None, SCHEMAS[name][column]).alias(column)
+                    for column in columns
+                    if column not in rows.columns
+                ]
+                yield rows.with_columns(later).select(columns)
 
     def partitions(self, name: TableName) -> list[str]:
         """The partition keys that a table has rows of; read from its log, not from its rows."""

@@ -238,6 +238,8 @@ def _rows(lengths: Any, prompt_tokens: int) -> Any:
                 "lcp": [0] * len(some),
                 "max_tokens": some,
                 "sampling": [json.dumps({"max_tokens": length}) for length in some],
+                "images": [[]] * len(some),
+                "image_tokens": [0] * len(some),
             },
             schema_overrides={"prompt_tokens": pl.Int32, "lcp": pl.Int32, "max_tokens": pl.Int32},
         )

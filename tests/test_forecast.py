@@ -158,6 +158,8 @@ def cut_in_two(
                 "lcp": [0] * rows,
                 "max_tokens": caps,
                 "sampling": ["{}"] * rows,
+                "images": [[]] * rows,
+                "image_tokens": [0] * rows,
             }
         ).cast({"prompt_tokens": pl.Int32, "lcp": pl.Int32, "max_tokens": pl.Int32}),
     )

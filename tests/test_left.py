@@ -41,6 +41,8 @@ def fill(tables: Tables, count: int, max_tokens: list[int] | None = None) -> Non
                     "lcp": [n % 5 for n in at],
                     "max_tokens": [wanted[n] for n in at],
                     "sampling": ["{}"] * len(at),
+                    "images": [[]] * len(at),
+                    "image_tokens": [0] * len(at),
                 },
                 schema_overrides={"prompt_tokens": pl.Int32, "lcp": pl.Int32},
             )

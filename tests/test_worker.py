@@ -58,6 +58,8 @@ def fill(
             "lcp": [0] * count,
             "max_tokens": [max_tokens] * count,
             "sampling": [json.dumps({"max_tokens": max_tokens})] * count,
+            "images": [[]] * count,
+            "image_tokens": [0] * count,
         }
     )
     tables.replace("sorted_requests", PARTITION, rows)

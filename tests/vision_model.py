@@ -20,7 +20,7 @@ TEMPLATE = (
     "{% elif line['type'] == 'image' %}{{ '<image>' }}{% endif %}{% endfor %}"
     "<end_of_utterance>\n{% endfor %}{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"
 )
-CONTEXT = 512
+CONTEXT = 4096
 SIDE = 32  # pixels of a tile
 
 

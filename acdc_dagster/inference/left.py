@@ -13,6 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from acdc_dagster.inference.engines.protocol import Request
+from acdc_dagster.inference.image_reader import ImageReader
 from acdc_dagster.planning.plan import Shard
 from acdc_dagster.schemas import TableName
 from acdc_dagster.tables import Tables
@@ -22,6 +23,7 @@ _COMPARED = 2**21
 # At most so many requests start before their place; they are held in memory.
 _EARLY = 1024
 _COLUMNS = ["position", "request_hash", "token_ids", "prompt_tokens", "sampling", "max_tokens"]
+_IMAGES = "images"
 
 
 @dataclass(frozen=True)
@@ -169,9 +171,13 @@ def _read(
         low, high = max(low - first, 0), min(high - first, len(wanted) - 1)
         return low <= high and bool(before[high + 1] > before[low])
 
-    for frame in tables.in_order(left.table, partition, _COLUMNS, holds_some):
+    images = ImageReader(tables, partition)
+    for frame in tables.in_order(left.table, partition, [*_COLUMNS, _IMAGES], holds_some):
         at = frame["position"].to_numpy() - first
         inside = (at >= 0) & (at < len(wanted))
         inside[inside] = wanted[at[inside]]
-        for position, *fields in frame.filter(pl.Series(inside)).iter_rows():
-            yield position, Request(*fields, next_lcp=int(next_lcp[position - first]))
+        rows = frame.filter(pl.Series(inside))
+        shown = images.of_rows(rows[_IMAGES])
+        for (position, *fields), seen in zip(rows[_COLUMNS].iter_rows(), shown, strict=True):
+            shared = int(next_lcp[position - first])
+            yield position, Request(*fields, next_lcp=shared, images=seen)

@@ -30,6 +30,7 @@ VLLM = "acdc_dagster.inference.engines.vllm_engine:VllmEngine"
 _TAIL_LINES = 25
 _DUMP_SECONDS = 2.0  # for a hung process to write where it hangs
 _CLOSE_SECONDS = 20.0
+_MESSAGE_BYTES = 64 * 2**20  # of images, after which requests go into a message of their own
 _LOOK_SECONDS = 0.2  # between looks at whether to stop
 
 
@@ -99,7 +100,15 @@ class EngineProcess:
 
     def add(self, requests: list[Request]) -> None:
         """Give it requests."""
-        self._outbox.put(Add(requests))
+        some: list[Request] = []
+        size = 0
+        for request in requests:
+            some.append(request)
+            size += sum(len(image.content) for image in request.images)
+            if size > _MESSAGE_BYTES:
+                self._outbox.put(Add(some))
+                some, size = [], 0
+        self._outbox.put(Add(some))
 
     def abort(self, request_hashes: list[str]) -> None:
         """Have it forget requests."""

@@ -10,6 +10,13 @@ class RequestRefused(Exception):
     """The engine does not take this request; it is unharmed and takes others."""
 
 
+class Image(Struct, frozen=True, array_like=True):
+    """An image that a prompt shows: its file's bytes, and their SHA-256 in hexadecimal digits."""
+
+    sha256: str
+    content: bytes
+
+
 class Request(Struct, frozen=True, array_like=True):
     """A distinct request as `sorted_requests` holds it.
 
@@ -18,6 +25,7 @@ class Request(Struct, frozen=True, array_like=True):
         sampling: JSON of what the engine needs beside the tokens.
         max_tokens: Most tokens of the answer.
         next_lcp: Prompt tokens shared with the request after it in prefix order.
+        images: What comes in the place of the placeholders in the prompt, in their order.
     """
 
     request_hash: str
@@ -26,6 +34,7 @@ class Request(Struct, frozen=True, array_like=True):
     sampling: str
     max_tokens: int
     next_lcp: int
+    images: list[Image] = []
 
 
 class Answer(Struct, frozen=True):

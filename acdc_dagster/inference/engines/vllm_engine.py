@@ -14,6 +14,7 @@ from msgspec import structs
 from acdc_dagster.errors import BackendError
 from acdc_dagster.inference.engines.protocol import Answer, EngineState, Request, RequestRefused
 from acdc_dagster.inference.engines.vllm_answers import answer_of
+from acdc_dagster.inference.engines.vllm_images import Images
 from acdc_dagster.inference.engines.vllm_reasoning import Reasoning
 from acdc_dagster.inference.engines.vllm_sampling import Form, parameters_of
 from acdc_dagster.planning.plan import EngineSettings
@@ -66,6 +67,7 @@ class VllmEngine:
                 "The worker's log says more. Check the model's folder and the engine settings in "
                 "the environment's YAML (memory, context length, dtype).",
             ) from error
+        self._images = Images()
         self._forms: dict[str, Form] = {}
 
     @property
@@ -105,7 +107,8 @@ class VllmEngine:
             if form.chat and self._reasoning is not None:
                 self._reasoning.adjust(parameters)
             ids = token_list(request.token_ids, request.prompt_tokens)
-            self._engine.add_request(request.request_hash, {"prompt_token_ids": ids}, parameters)
+            prompt = {"prompt_token_ids": ids, **self._images.beside(request.images)}
+            self._engine.add_request(request.request_hash, prompt, parameters)
             self._forms[request.request_hash] = form
         except (VLLMValidationError, ValueError, TypeError) as error:
             raise RequestRefused(str(error)) from error
