@@ -128,6 +128,10 @@ class BatchJob(Declared):
     prompt: str | None = Field(
         default=None, description="Prompt file beside defs.yaml; prompt.md for a table source."
     )
+    column_order: list[str] = Field(
+        default_factory=list,
+        description="Columns whose lines of the prompt go before those of the others.",
+    )
     model: str = Field(description="A name under models: of resources/<env>.yaml.")
     sampling: Sampling = Sampling()
     answer_schema: str | dict[str, Any] | None = Field(
@@ -197,7 +201,7 @@ class BatchJob(Declared):
     @model_validator(mode="after")
     def _sampling_belongs_to_a_table(self) -> Self:
         if self.source.requests is not None:
-            given = {"prompt", "answer_schema", "sampling"} & self.model_fields_set
+            given = {"prompt", "answer_schema", "sampling", "column_order"} & self.model_fields_set
             if given:
                 raise ValueError(
                     f"{', '.join(sorted(given))}: request files carry their own prompts and "
@@ -288,6 +292,7 @@ class Job:
             declared.sampling.as_body(),
             declared.model,
             declared.too_long.model_dump(),
+            *([declared.column_order] if declared.column_order else ()),
         )
 
     @cached_property
