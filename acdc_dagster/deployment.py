@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from pydantic import Field
 
-from acdc_dagster.declared import Declared, declaration
+from acdc_dagster.declared import Declared, declaration, line_of, read_yaml
 from acdc_dagster.errors import DeclarationError, ModelError
 from acdc_dagster.gpus import Gpu
 from acdc_dagster.job import Job, version_of
@@ -202,6 +202,13 @@ class Deployment:
         """
         jobs = self.jobs()
         if name not in jobs:
+            for file in (self.root / "assets").glob(f"**/{name}/defs.yaml"):
+                content = read_yaml(file)
+                kind = content.get("type") if isinstance(content, dict) else None
+                raise DeclarationError(
+                    f"{file}:{line_of(file, ('type',))}: type is {kind!r}, which is no batch job.",
+                    f"Write type: acdc_dagster.{_COMPONENT}.",
+                )
             raise DeclarationError(
                 f"There is no job {name!r} in {self.root / 'assets'}.",
                 f"Choose one of: {', '.join(jobs) or '(none declared)'}.",

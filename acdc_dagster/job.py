@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, cast
@@ -20,13 +19,13 @@ import jsonschema_rs
 from pydantic import Field, field_validator, model_validator
 
 from acdc_dagster.checks import Checks
-from acdc_dagster.declared import Declared, declaration, line_of, read_yaml
+from acdc_dagster.declared import Declared, declaration, line_of, read_json, read_yaml
 from acdc_dagster.errors import DeclarationError
+from acdc_dagster.partitions import Partitions
 from acdc_dagster.retries import Retries
 from acdc_dagster.schemas import SCHEMAS
 from acdc_dagster.source import Source
 
-Cadence = Literal["none", "hourly", "daily", "weekly", "monthly", "static"]
 BackendName = Literal["local"]
 
 # Minute, hour and day are numbers; month and weekday may also be named.
@@ -34,6 +33,8 @@ _CRON = re.compile(
     r"^(@\w+|([\d*][\d*/,-]*\s+){3}([\d*]|[A-Za-z]{3})[\w*/,-]*\s+([\d*]|[A-Za-z]{3})[\w*/,#-]*)$"
 )
 WHOLE = "all"  # the partition_key of a job that has no partitions
+# As Dagster has it.
+_OWNER = re.compile(r"^(team:[A-Za-z0-9_-]+|[^@\s]+@[^@\s]+\.[^@\s]+)$")
 JOB_NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
 
 
@@ -85,39 +86,6 @@ class TooLong(Declared):
         if isinstance(value, str) and value != "reject":
             raise ValueError(f"{value!r} is neither reject nor split with column and tokens")
         return {} if value == "reject" else value
-
-
-class Partitions(Declared):
-    """How the job's rows are cut into partitions, each materialised by itself."""
-
-    cadence: Cadence = "none"
-    start: date | datetime | None = Field(default=None, description="First partition, for a time.")
-    end: date | datetime | None = Field(default=None, description="Where to stop (exclusive).")
-    keys: list[str] | None = Field(default=None, description="The keys, for cadence: static.")
-
-    @field_validator("start", "end", mode="before")
-    @classmethod
-    def _is_written_as_a_date(cls, value: object) -> object:
-        if isinstance(value, int | float):
-            raise ValueError(f"write {value} as a date, like 2026-11-01")
-        return value
-
-    @model_validator(mode="after")
-    def _fits_the_cadence(self) -> Self:
-        timed = self.cadence not in ("none", "static")
-        if timed and self.start is None:
-            raise ValueError(f"cadence {self.cadence} needs start, the first partition's date")
-        if not timed and (self.start is not None or self.end is not None):
-            raise ValueError(f"start and end belong to a time cadence, not to {self.cadence}")
-        if self.start is not None and self.end is not None and _day(self.end) <= _day(self.start):
-            raise ValueError("end must be after start")
-        if (self.cadence == "static") != bool(self.keys):
-            raise ValueError("keys and cadence: static belong together")
-        return self
-
-
-def _day(moment: date | datetime) -> tuple[int, ...]:
-    return moment.timetuple()[:6]
 
 
 class BatchJob(Declared):
@@ -176,7 +144,7 @@ class BatchJob(Declared):
     @classmethod
     def _owners_are_teams_or_addresses(cls, owners: list[str]) -> list[str]:
         for owner in owners:
-            if not owner.startswith("team:") and "@" not in owner:
+            if not _OWNER.match(owner):
                 raise ValueError(f"{owner!r} is neither team:name nor an e-mail address")
         return owners
 
@@ -351,7 +319,8 @@ def _answer_schema(folder: Path, declared: str | dict[str, Any] | None) -> dict[
     schema: Any = declared
     if isinstance(declared, str):
         where = str(folder / declared)
-        schema = read_yaml(folder / declared)  # JSON is YAML
+        file = folder / declared
+        schema = read_json(file) if file.suffix == ".json" else read_yaml(file)
     else:
         file = folder / "defs.yaml"
         where = f"{file}:{line_of(file, ('attributes', 'answer_schema'))}"
