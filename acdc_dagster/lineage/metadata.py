@@ -1,11 +1,12 @@
 """What a person sees of a table in the Dagster UI."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 import polars as pl
 
+from acdc_dagster.answer_schema import AnswerColumn
 from acdc_dagster.columns import DESCRIPTIONS
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import SourceError
@@ -35,7 +36,7 @@ _HIDDEN: dict[TableName, tuple[str, ...]] = {
 
 
 def table_metadata(
-    tables: Tables, name: TableName, partition: str, described: Mapping[str, str] | None = None
+    tables: Tables, name: TableName, partition: str, answers: Sequence[AnswerColumn] = ()
 ) -> dict[str, Any]:
     """Place, row count, columns and the first rows of one partition of a table.
 
@@ -43,9 +44,10 @@ def table_metadata(
         tables: The job's tables.
         name: The table.
         partition: The partition key.
-        described: What columns hold that only this job has.
+        answers: Columns that only this job's `outputs` have.
     """
-    descriptions = {**(described or {}), **DESCRIPTIONS}
+    descriptions = {column: DESCRIPTIONS.get(column) for column in SCHEMAS[name]}
+    descriptions |= {column.name: column.description for column in answers}
     rows = tables.scan(name, partition)
     schema = rows.collect_schema()
     return {

@@ -306,10 +306,11 @@ def _result(
     """
     rows = stage.tables.scan(name, stage.partition).select(pl.struct(content).hash(0).sum())
     digest = rows.collect().item() or 0
+    answers = stage.job.answer_columns if name == "outputs" else []
     return dg.MaterializeResult(
         metadata={
             **stats,
-            **table_metadata(stage.tables, name, stage.partition, stage.job.answer_descriptions),
+            **table_metadata(stage.tables, name, stage.partition, answers),
         },
         data_version=dg.DataVersion(f"{digest:016x}"),
         check_results=list(checks),

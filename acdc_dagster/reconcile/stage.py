@@ -13,9 +13,10 @@ from acdc_dagster.prices import Prices
 from acdc_dagster.reconcile.answers import check_columns, outputs_schema
 from acdc_dagster.reconcile.costs import request_costs
 from acdc_dagster.reconcile.joined import joined
-from acdc_dagster.reconcile.judged import judged
+from acdc_dagster.reconcile.judged import ANSWER, judged
 from acdc_dagster.reconcile.ledger import Ledger, ledger
 from acdc_dagster.reconcile.results import results_of
+from acdc_dagster.schemas import row_schema
 from acdc_dagster.tables import Tables
 
 
@@ -108,7 +109,7 @@ def reconcile(
         answered, given_up = joined(answered, given_up, _rejected_by_sorting(tables, partition))
     tables.replace("dead_letter", partition, given_up)
     # In slices: a writer holds a copy of what it writes.
-    slices = answered.iter_slices(_WRITTEN)
+    slices = (_as_outputs(job, some) for some in answered.iter_slices(_WRITTEN))
     tables.replace("outputs", partition, slices, schema=outputs_schema(job))
     balance = ledger(tables, partition, split=split)
     if not balance.balanced:
@@ -125,6 +126,12 @@ def reconcile(
         failures=dict(failures.sort("error_class").iter_rows()),
         ledger=balance,
     )
+
+
+def _as_outputs(job: Job, answered: pl.DataFrame) -> pl.DataFrame:
+    """The columns of `outputs`: ours, then those of the answer."""
+    parsed = [pl.col(ANSWER).struct.unnest()] if job.answer_columns else []
+    return answered.select(*row_schema("outputs").names(), *parsed)
 
 
 def _check_order_of_work(tables: Tables, partition: str) -> str | None:
