@@ -30,7 +30,7 @@ from acdc_dagster.prefix.stage import sort_requests
 from acdc_dagster.prefix.tokens.cutter import TokenCutter
 from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer
 from acdc_dagster.reconcile.answers import check_columns
-from acdc_dagster.reconcile.costs import comparison
+from acdc_dagster.reconcile.costs import RunCosts, comparison
 from acdc_dagster.reconcile.retry import plan_retries
 from acdc_dagster.reconcile.run_record import record_run
 from acdc_dagster.reconcile.spot_checks import spot_check
@@ -247,13 +247,13 @@ def _observation(context: dg.AssetExecutionContext, progress: Progress) -> dg.As
 
 def materialise_outputs(stage: Stage) -> Materialised:
     """Stage 5: answers back to their rows, with their checks, cost and a sample."""
-    prices = stage.resource.deployment.environment.prices
+    costs = RunCosts.of(stage.tables, stage.resource.deployment.environment.prices)
     run_id = _run_of_inference(stage)
-    stats = reconcile(stage.job, stage.tables, stage.partition, prices, run_id)
+    stats = reconcile(stage.job, stage.tables, stage.partition, costs, run_id)
     health = record_run(
-        stage.job, stage.tables, stage.partition, stage.context.run.run_id, prices, stats
+        stage.job, stage.tables, stage.partition, stage.context.run.run_id, costs, stats
     )
-    compared = comparison(stage.tables, stage.partition, prices)
+    compared = comparison(stage.tables, stage.partition, costs)
     stage.context.log.info(str(compared))
     sample = spot_check(stage.job, stage.tables, stage.partition)
     balance = stats.ledger

@@ -9,9 +9,8 @@ from acdc_dagster.errors import AcdcError, IncompleteError
 from acdc_dagster.failures import FAILURES
 from acdc_dagster.job import Job
 from acdc_dagster.planning.stage import read_plan
-from acdc_dagster.prices import Prices
 from acdc_dagster.reconcile.answers import check_columns, outputs_schema
-from acdc_dagster.reconcile.costs import request_costs
+from acdc_dagster.reconcile.costs import RunCosts, request_costs
 from acdc_dagster.reconcile.joined import joined
 from acdc_dagster.reconcile.judged import ANSWER, judged
 from acdc_dagster.reconcile.ledger import Ledger, ledger
@@ -52,7 +51,7 @@ def reconcile(
     job: Job,
     tables: Tables,
     partition: str,
-    prices: Prices | None = None,
+    costs: RunCosts | None = None,
     run_id: str | None = None,
 ) -> OutputStats:
     """Fill `outputs` and `dead_letter` for one partition.
@@ -61,7 +60,7 @@ def reconcile(
         job: The job.
         tables: Its tables.
         partition: The partition key.
-        prices: The deployment's, for what each answer cost.
+        costs: Of the job's runs, for what each answer cost.
         run_id: See `results.results_of`.
 
     Raises:
@@ -85,7 +84,7 @@ def reconcile(
         prompt_version=pl.lit(version, pl.String),
         model=pl.lit(plan.model),
         model_revision=pl.lit(plan.model_revision),
-        cost=_cost(tables, partition, prices, rows),
+        cost=_cost(tables, partition, costs, rows),
     )
     given_up = rows.filter("given_up")
     # Filtering copies all columns; mostly there is nothing to leave out.
@@ -178,17 +177,17 @@ def _with_results(tables: Tables, partition: str, results: pl.DataFrame) -> pl.D
     )
 
 
-def _cost(tables: Tables, partition: str, prices: Prices | None, rows: pl.DataFrame) -> pl.Series:
+def _cost(tables: Tables, partition: str, costs: RunCosts | None, rows: pl.DataFrame) -> pl.Series:
     """What each row's answer cost here: sums over rows are what was spent.
 
     Of rows with one request the first has its cost; what was computed elsewhere cost nothing here.
     Null where it is not known.
     """
-    costs = None if prices is None else request_costs(tables, partition, prices)
-    if costs is None:
+    of_requests = None if costs is None else request_costs(tables, partition, costs)
+    if of_requests is None:
         return pl.Series("cost", [None], dtype=pl.Float64).new_from_index(0, rows.height)
     here = rows.select("request_hash", "elsewhere").join(
-        costs, on="request_hash", how="left", maintain_order="left"
+        of_requests, on="request_hash", how="left", maintain_order="left"
     )
     return here.select(
         pl.when(~pl.col("request_hash").is_first_distinct() | pl.col("elsewhere"))
