@@ -142,6 +142,10 @@ class BatchJob(Declared):
     )
     retries: Retries = Field(default=Retries(), description="How often a failure is asked again.")
     checks: Checks = Field(default=Checks(), description="What is healthy; what is not warns.")
+    reuse: bool = Field(
+        default=True,
+        description="Whether answers of other partitions and earlier runs are taken over.",
+    )
     schedule: str | None = Field(default=None, description="Cron line; runs the newest partition.")
     timezone: str = "UTC"
 

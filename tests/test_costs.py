@@ -14,6 +14,7 @@ from acdc_dagster.errors import DeclarationError
 from acdc_dagster.prices import Prices, TokenPrice
 from acdc_dagster.reconcile.costs import RunCosts, comparison
 from acdc_dagster.reconcile.run_record import Health, record_run
+from acdc_dagster.reconcile.savings import Saved
 from acdc_dagster.reconcile.stage import reconcile
 
 # 7.20 an hour is 0.002 a second.
@@ -114,6 +115,27 @@ def test_without_prices_the_cost_is_not_known(made: Lineage) -> None:
     assert set(costs(made, "1", None).values()) == {None}
     made.tables.replace("history", "1", made.tables.read("history").clear())
     assert costs(made, "1")["1-0"] is None
+
+
+def test_savings_are_what_the_results_cost_where_they_were_computed(made: Lineage) -> None:
+    """A row that asks what another does, and on the second day all that the first answered."""
+    first_day(made)
+    of_runs = RunCosts.of(made.tables, PRICES)
+    first = reconcile(made.job, made.tables, "1", of_runs, "run").savings
+    assert (first.reused.rows, first.repeated) == (0, Saved(1, 17, pytest.approx(0.0013)))
+    made.prepare("2")
+    made.results({"2-3": {**STOP, "text": "3"}}, "2", run="later", minute=1)
+    told(made, "later", "2", seconds=3.0)
+    of_runs = RunCosts.of(made.tables, PRICES)
+    second = reconcile(made.job, made.tables, "2", of_runs, "later").savings
+    assert second.reused == Saved(3, 28, pytest.approx(0.002))
+    assert second.repeated.rows == 0
+    assert str(second) == (
+        "not computed: 3 rows (28 tokens, 0.0020 USD) whose answer was there before, 0 rows (0 "
+        "tokens, 0.0000 USD) that ask what another does"
+    )
+    unpriced = reconcile(made.job, made.tables, "2", None, "later").savings
+    assert unpriced.reused == Saved(3, 28, None)
 
 
 def test_the_comparison_counts_every_row(made: Lineage) -> None:

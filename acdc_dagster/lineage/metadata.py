@@ -15,6 +15,7 @@ from acdc_dagster.lineage import markdown
 from acdc_dagster.prefix.examine.columns import order_of_columns
 from acdc_dagster.reconcile.costs import Comparison
 from acdc_dagster.reconcile.run_record import Health
+from acdc_dagster.reconcile.savings import Savings
 from acdc_dagster.requests.stage import source_of
 from acdc_dagster.requests.tables.table import TableSource
 from acdc_dagster.schemas import SCHEMAS, TableName
@@ -101,6 +102,17 @@ def health_metadata(health: Health, compared: Comparison, tables: Tables) -> dic
         "cost_compared": str(compared),
         "runs_table": table_path(tables, "runs"),
     }
+
+
+def savings_metadata(savings: Savings) -> dict[str, Any]:
+    """What reuse and deduplication saved, as numbers that the UI plots; money where it is known."""
+    numbers = {
+        f"{name}_{what}": number
+        for name, saved in (("reused", savings.reused), ("repeated", savings.repeated))
+        for what, number in vars(saved).items()
+        if number is not None
+    }
+    return {**numbers, "saved": str(savings)}
 
 
 def spot_check_metadata(sample: pl.DataFrame, tables: Tables) -> dict[str, Any]:

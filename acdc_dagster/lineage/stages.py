@@ -19,6 +19,7 @@ from acdc_dagster.lineage.metadata import (
     counts,
     health_metadata,
     percent,
+    savings_metadata,
     spot_check_metadata,
     table_metadata,
     table_path,
@@ -26,6 +27,7 @@ from acdc_dagster.lineage.metadata import (
 from acdc_dagster.lineage.resources import DeploymentResource
 from acdc_dagster.planning.plan import Plan
 from acdc_dagster.planning.stage import profile, read_plan, read_retry_plan
+from acdc_dagster.prefix.reuse import apart
 from acdc_dagster.prefix.stage import sort_requests
 from acdc_dagster.prefix.tokens.cutter import TokenCutter
 from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer
@@ -108,6 +110,7 @@ def materialise_sorted_requests(stage: Stage) -> Materialised:
         block_size,
         tell=stage.context.log.warning,
         on_progress=_progress_line(stage),
+        apart=apart(stage.job, stage.tables, stage.partition),
     )
     stage.context.log.info(
         f"{stats.requests} requests, {stats.distinct} distinct, {stats.prompt_tokens} prompt "
@@ -255,6 +258,7 @@ def materialise_outputs(stage: Stage) -> Materialised:
     )
     compared = comparison(stage.tables, stage.partition, costs)
     stage.context.log.info(str(compared))
+    stage.context.log.info(str(stats.savings))
     sample = spot_check(stage.job, stage.tables, stage.partition)
     balance = stats.ledger
     stage.context.log.info(
@@ -270,9 +274,9 @@ def materialise_outputs(stage: Stage) -> Materialised:
             "outputs": stats.outputs,
             "rejected": balance.rejected,
             "dead_letter": stats.dead_letter,
-            "duplicates": stats.duplicates,
             "failures": counts(stats.failures),
             "dead_letter_table": table_path(stage.tables, "dead_letter"),
+            **savings_metadata(stats.savings),
             **health_metadata(health, compared, stage.tables),
             **spot_check_metadata(sample, stage.tables),
         },

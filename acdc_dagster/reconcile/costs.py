@@ -15,7 +15,7 @@ WORK = (
     pl.col("prompt_tokens").cast(pl.Int64).fill_null(0)
     - pl.col("cached_tokens").fill_null(0)
     + pl.col("completion_tokens").fill_null(0)
-)
+).alias("work")
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def request_costs(tables: Tables, partition: str, costs: RunCosts) -> pl.DataFra
     runs = costs.runs.lazy().filter(pl.col("partition_key") == partition)
     return tables.collect(
         tables.scan("inference", partition)
-        .select("request_hash", "run_id", WORK.alias("work"))
+        .select("request_hash", "run_id", WORK)
         .join(runs.select("run_id", "run_cost"), on="run_id")
         .with_columns(share=pl.col("work") / pl.col("work").sum().over("run_id"))
         .with_columns(pl.col("share").fill_nan(0.0))
@@ -107,17 +107,21 @@ class Comparison:
             f"{self.prompt_tokens:,} prompt tokens ({self.cached_tokens:,} cached) and "
             f"{self.completion_tokens:,} answer tokens"
         )
-        own = "not known (no prices.device_hour)" if self.cost is None else self._money(self.cost)
+        own = "not known (no prices.device_hour)"
+        if self.cost is not None:
+            own = money(self.cost, self.currency)
         text = f"{tokens}. This job: {own}"
         if self.batch is None or self.online is None:
             return f"{text}."
         return (
-            f"{text}; the same tokens at {self.provider}: {self._money(self.batch)} in batches, "
-            f"{self._money(self.online)} on-line."
+            f"{text}; the same tokens at {self.provider}: {money(self.batch, self.currency)} in "
+            f"batches, {money(self.online, self.currency)} on-line."
         )
 
-    def _money(self, amount: float) -> str:
-        return f"{amount:,.4f} {self.currency}" if amount < 1 else f"{amount:,.2f} {self.currency}"
+
+def money(amount: float, currency: str) -> str:
+    """An amount as people read it."""
+    return f"{amount:,.4f} {currency}" if amount < 1 else f"{amount:,.2f} {currency}"
 
 
 def comparison(tables: Tables, partition: str, costs: RunCosts) -> Comparison:

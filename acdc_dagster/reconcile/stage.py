@@ -15,6 +15,7 @@ from acdc_dagster.reconcile.joined import joined
 from acdc_dagster.reconcile.judged import ANSWER, judged
 from acdc_dagster.reconcile.ledger import Ledger, ledger
 from acdc_dagster.reconcile.results import results_of
+from acdc_dagster.reconcile.savings import Savings, savings
 from acdc_dagster.schemas import row_schema
 from acdc_dagster.tables import Tables
 
@@ -33,18 +34,18 @@ class OutputStats:
     Attributes:
         outputs: custom_ids with an answer; of the rows, where rows were split.
         failures: custom_ids by failure class, in `outputs` (cut short) and `dead_letter`.
-        duplicates: custom_ids answered by the request of another.
         requests: Distinct requests.
         retried: Those of them that were asked more than once.
+        savings: What was not computed since an answer was there, or shared.
     """
 
     outputs: int
     dead_letter: int
-    duplicates: int
     requests: int
     retried: int
     failures: dict[str, int]
     ledger: Ledger
+    savings: Savings
 
 
 def reconcile(
@@ -100,7 +101,7 @@ def reconcile(
         )
     )
     failures = rows.drop_nulls("error_class").group_by("error_class").agg(pl.len())
-    duplicates, requests = rows.height - results.height, results.height
+    requests, saved = results.height, savings(tables, rows, costs)
     retried = int((results["attempts"] > 1).sum())
     del rows, results
     split = job.declared.too_long.split is not None
@@ -119,11 +120,11 @@ def reconcile(
     return OutputStats(
         outputs=answered.height,
         dead_letter=given_up.height,
-        duplicates=duplicates,
         requests=requests,
         retried=retried,
         failures=dict(failures.sort("error_class").iter_rows()),
         ledger=balance,
+        savings=saved,
     )
 
 
