@@ -8,22 +8,20 @@ anything runs.
 import hashlib
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-import jsonschema_rs
 from pydantic import Field, field_validator, model_validator
 
+from acdc_dagster.answer_schema import AnswerColumn, answer_columns, read_answer_schema
 from acdc_dagster.checks import Checks
-from acdc_dagster.declared import Declared, declaration, line_of, read_json, read_yaml
+from acdc_dagster.declared import Declared, declaration
 from acdc_dagster.errors import DeclarationError
 from acdc_dagster.partitions import Partitions
 from acdc_dagster.retries import Retries
-from acdc_dagster.schemas import SCHEMAS
 from acdc_dagster.source import Source
 
 BackendName = Literal["local"]
@@ -116,6 +114,10 @@ class BatchJob(Declared):
     )
     retries: Retries = Field(default=Retries(), description="How often a failure is asked again.")
     checks: Checks = Field(default=Checks(), description="What is healthy; what is not warns.")
+    reuse: bool = Field(
+        default=True,
+        description="Whether answers of other partitions and earlier runs are taken over.",
+    )
     schedule: str | None = Field(default=None, description="Cron line; runs the newest partition.")
     timezone: str = "UTC"
 
@@ -242,7 +244,7 @@ class Job:
         prompt = None
         if declared.source.table is not None:
             prompt = _text(folder / (declared.prompt or "prompt.md"), "prompt")
-        schema = _answer_schema(folder, declared.answer_schema)
+        schema = read_answer_schema(folder, declared.answer_schema)
         return Job(folder.name, folder, declared, prompt, schema)
 
     @property
@@ -264,32 +266,9 @@ class Job:
         )
 
     @cached_property
-    def answer_columns(self) -> dict[str, str]:
-        """Parsed column → JSON type (string, integer, number, boolean, or json for the rest)."""
-        properties: Mapping[str, Any] = (self.answer_schema or {}).get("properties", {})
-        return {name: _column_type(schema) for name, schema in properties.items()}
-
-    @cached_property
-    def enum_columns(self) -> list[str]:
-        """Parsed columns whose values are few and known: enums of text, and booleans."""
-        properties: Mapping[str, Any] = (self.answer_schema or {}).get("properties", {})
-        kinds = self.answer_columns
-        return [
-            name
-            for name, schema in properties.items()
-            if kinds[name] == "boolean" or (kinds[name] == "string" and "enum" in schema)
-        ]
-
-    @cached_property
-    def answer_descriptions(self) -> dict[str, str]:
-        """Parsed column → what the schema says of it, where it says something."""
-        properties: Mapping[str, Any] = (self.answer_schema or {}).get("properties", {})
-        described = {
-            name: cast("dict[str, Any]", schema).get("description")
-            for name, schema in properties.items()
-            if isinstance(schema, dict)
-        }
-        return {name: str(text) for name, text in described.items() if text is not None}
+    def answer_columns(self) -> list[AnswerColumn]:
+        """The columns of `outputs` that the answer schema makes; none of free text."""
+        return answer_columns(self.answer_schema or {})
 
 
 def version_of(*parts: object) -> str:
@@ -311,51 +290,3 @@ def _text(path: Path, what: str) -> str:
     if not text.strip():
         raise DeclarationError(f"The {what} file {path} is empty.", "Write the prompt into it.")
     return text
-
-
-def _answer_schema(folder: Path, declared: str | dict[str, Any] | None) -> dict[str, Any] | None:
-    if declared is None:
-        return None
-    schema: Any = declared
-    if isinstance(declared, str):
-        where = str(folder / declared)
-        file = folder / declared
-        schema = read_json(file) if file.suffix == ".json" else read_yaml(file)
-    else:
-        file = folder / "defs.yaml"
-        where = f"{file}:{line_of(file, ('attributes', 'answer_schema'))}"
-    try:
-        jsonschema_rs.validator_for(schema, offline=True)
-    except ValueError as error:  # the library's ValidationError is one
-        reason = " ".join(str(error).split())[:300]
-        raise DeclarationError(
-            f"{where}: answer_schema is no JSON schema: {reason}", "Correct the schema."
-        ) from error
-    if not isinstance(schema, dict) or cast("dict[str, Any]", schema).get("type") != "object":
-        raise DeclarationError(
-            f"{where}: the answer_schema must have type: object.",
-            "Wrap the answer in an object; its properties become columns of outputs.",
-        )
-    properties: list[str] = list(cast("dict[str, Any]", schema).get("properties", {}))
-    reserved = {*SCHEMAS["outputs"], *SCHEMAS["dead_letter"], "given_up", "parse_error"}
-    lower = [name.lower() for name in properties]  # column names of a Delta table ignore case
-    taken = [name for name in properties if name.lower() in reserved]
-    taken += [name for name in properties if lower.count(name.lower()) > 1]
-    if taken:
-        raise DeclarationError(
-            f"{where}: answer_schema has the properties {', '.join(sorted(taken))}, which are "
-            "columns of every outputs table or differ from each other by case only.",
-            "Rename these properties.",
-        )
-    return cast("dict[str, Any]", schema)
-
-
-def _column_type(schema: Any) -> str:
-    kind: Any = cast("dict[str, Any]", schema).get("type") if isinstance(schema, dict) else None
-    if isinstance(kind, list):  # a value that may be null has the column of its other type
-        others = [name for name in cast("list[Any]", kind) if name != "null"]
-        kind = others[0] if len(others) == 1 else None
-    if kind is None and isinstance(schema, dict) and "enum" in schema:
-        values = cast("list[Any]", schema["enum"])
-        kind = "string" if all(isinstance(value, str) for value in values) else None
-    return kind if kind in ("string", "integer", "number", "boolean") else "json"

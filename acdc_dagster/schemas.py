@@ -85,6 +85,7 @@ SCHEMAS: dict[TableName, pl.Schema] = {
     "requeued": _schema(
         ("custom_id", pl.String),
         ("request_hash", pl.String),
+        ("after_attempt", pl.Int32),  # the last one so far; later ones count anew
         ("requeued_at", pl.Datetime("us", "UTC")),
     ),
     "request_map": _schema(

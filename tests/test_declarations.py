@@ -331,13 +331,6 @@ def test_a_schema_file_that_is_no_schema(
     assert_told(error, defs.with_name("answer.json"), said)
 
 
-@pytest.mark.parametrize("name", ["custom_id", "status", "text", "model"])
-def test_an_answer_that_would_hide_a_column(declare: Declare, defs: Path, name: str) -> None:
-    """A property with the name of a column of `outputs` is refused before anything runs."""
-    schema = {"type": "object", "properties": {name: {"type": "string"}}}
-    assert_told(refused(declare, job(answer_schema=schema)), defs, name)
-
-
 def test_what_is_right_is_taken(declare: Declare) -> None:
     """A whole declaration gives the job with its files read."""
     found = declare(
@@ -357,7 +350,7 @@ def test_what_is_right_is_taken(declare: Declare) -> None:
         answer_dot_json=json.dumps(OBJECT),
     )
     assert (found.name, found.prompt, found.answer_schema) == ("job", "{{ title }}\n", OBJECT)
-    assert found.answer_columns == {"a": "string"}
+    assert [(column.name, column.kind) for column in found.answer_columns] == [("a", "string")]
     assert found.declared.partitions.start == date(2026, 11, 1)
     assert found.declared.sampling.as_body()["seed"] == 7
 

@@ -1,11 +1,12 @@
 """What a person sees of a table in the Dagster UI."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 import polars as pl
 
+from acdc_dagster.answer_schema import AnswerColumn
 from acdc_dagster.columns import DESCRIPTIONS
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import SourceError
@@ -14,6 +15,7 @@ from acdc_dagster.lineage import markdown
 from acdc_dagster.prefix.examine.columns import order_of_columns
 from acdc_dagster.reconcile.costs import Comparison
 from acdc_dagster.reconcile.run_record import Health
+from acdc_dagster.reconcile.savings import Savings
 from acdc_dagster.requests.stage import source_of
 from acdc_dagster.requests.tables.table import TableSource
 from acdc_dagster.schemas import SCHEMAS, TableName
@@ -35,7 +37,7 @@ _HIDDEN: dict[TableName, tuple[str, ...]] = {
 
 
 def table_metadata(
-    tables: Tables, name: TableName, partition: str, described: Mapping[str, str] | None = None
+    tables: Tables, name: TableName, partition: str, answers: Sequence[AnswerColumn] = ()
 ) -> dict[str, Any]:
     """Place, row count, columns and the first rows of one partition of a table.
 
@@ -43,9 +45,10 @@ def table_metadata(
         tables: The job's tables.
         name: The table.
         partition: The partition key.
-        described: What columns hold that only this job has.
+        answers: Columns that only this job's `outputs` have.
     """
-    descriptions = {**(described or {}), **DESCRIPTIONS}
+    descriptions = {column: DESCRIPTIONS.get(column) for column in SCHEMAS[name]}
+    descriptions |= {column.name: column.description for column in answers}
     rows = tables.scan(name, partition)
     schema = rows.collect_schema()
     return {
@@ -99,6 +102,17 @@ def health_metadata(health: Health, compared: Comparison, tables: Tables) -> dic
         "cost_compared": str(compared),
         "runs_table": table_path(tables, "runs"),
     }
+
+
+def savings_metadata(savings: Savings) -> dict[str, Any]:
+    """What reuse and deduplication saved, as numbers that the UI plots; money where it is known."""
+    numbers = {
+        f"{name}_{what}": number
+        for name, saved in (("reused", savings.reused), ("repeated", savings.repeated))
+        for what, number in vars(saved).items()
+        if number is not None
+    }
+    return {**numbers, "saved": str(savings)}
 
 
 def spot_check_metadata(sample: pl.DataFrame, tables: Tables) -> dict[str, Any]:
