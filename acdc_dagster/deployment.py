@@ -10,13 +10,14 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from acdc_dagster.declared import Declared, declaration, line_of, read_yaml
+from acdc_dagster.engine import Engine
 from acdc_dagster.errors import DeclarationError, ModelError
-from acdc_dagster.gpus import Gpu
+from acdc_dagster.gpus import Gpu, Pool, known_gpus, parse_pool
 from acdc_dagster.job import Job, version_of
 from acdc_dagster.prices import Prices
 
@@ -38,17 +39,6 @@ class ModelPlace(Declared):
         min_length=1,
         description="What tells a chat's reasoning from its answer, by vLLM's name.",
     )
-
-
-class Engine(Declared):
-    """Settings of one vLLM engine; `extra` passes any other engine argument by its vLLM name."""
-
-    max_num_seqs: int = Field(default=64, ge=1)
-    max_num_batched_tokens: int = Field(default=2048, ge=16)
-    block_size: int = Field(default=32, ge=1, description="KV block, tokens; a CPU takes 32s.")
-    kv_cache_gib: int | None = Field(default=2, ge=1, description="CPU engine: KV memory.")
-    dtype: str = "auto"
-    extra: dict[str, Any] = Field(default_factory=dict)
 
 
 class Commit(Declared):
@@ -88,7 +78,12 @@ class Limits(Declared):
 class LocalBackend(Declared):
     """The embedded default: workers as child processes on this machine."""
 
-    replicas: int = Field(default=1, ge=1)
+    pool: str | None = Field(
+        default=None, description="The GPUs of this machine, like H100:8; without it CPU workers."
+    )
+    replicas: int = Field(
+        default=1, ge=1, description="Workers; with a pool they are planned if not given."
+    )
     engine: Engine = Engine()
     commit: Commit = Commit()
     limits: Limits = Limits()
@@ -117,6 +112,20 @@ class Environment(Declared):
     )
     backends: Backends = Backends()
     prices: Prices = Prices()
+
+    @property
+    def pool(self) -> Pool | None:
+        """The GPUs that runs are planned for; None: as many CPU workers as declared."""
+        text = self.backends.local.pool
+        return None if text is None else parse_pool(text, known_gpus(self.gpus))
+
+    @model_validator(mode="after")
+    def _pool_is_known(self) -> Self:
+        try:
+            _ = self.pool
+        except DeclarationError as error:
+            raise ValueError(f"backends.local.pool: {error.problem} {error.remedy}") from None
+        return self
 
 
 @dataclass(frozen=True)

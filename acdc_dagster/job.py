@@ -19,6 +19,7 @@ from pydantic import Field, field_validator, model_validator
 from acdc_dagster.answer_schema import AnswerColumn, answer_columns, read_answer_schema
 from acdc_dagster.checks import Checks
 from acdc_dagster.declared import Declared, declaration
+from acdc_dagster.engine import Engine
 from acdc_dagster.errors import DeclarationError
 from acdc_dagster.partitions import Partitions
 from acdc_dagster.retries import Retries
@@ -122,6 +123,12 @@ class BatchJob(Declared):
     timezone: str = "UTC"
 
     backend: BackendName = "local"
+    replicas: int | None = Field(
+        default=None, ge=1, description="Workers; those of the environment or plan if not given."
+    )
+    engine: Engine = Field(
+        default=Engine(), description="Settings of the engine, over those of the environment."
+    )
     owners: list[str] = Field(default_factory=list, description="team:name or an e-mail address.")
 
     @field_validator("max_rejected", mode="before")

@@ -12,6 +12,9 @@ from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import SourceError
 from acdc_dagster.job import Job
 from acdc_dagster.lineage import markdown
+from acdc_dagster.planning.choice import Choice
+from acdc_dagster.planning.forecast_report import candidate_table
+from acdc_dagster.planning.plan import Plan
 from acdc_dagster.prefix.examine.columns import order_of_columns
 from acdc_dagster.reconcile.costs import Comparison
 from acdc_dagster.reconcile.run_record import Health
@@ -82,6 +85,25 @@ def column_metadata(job: Job, deployment: Deployment, partition: str) -> dict[st
         "column_sharing_possible": round(order.best_sharing, 4),
         "columns_to_move_first": ", ".join(order.moved) or "none",
     }
+
+
+def plan_metadata(plan: Plan, choice: Choice | None) -> dict[str, Any]:
+    """The plan, why it is so, what it is expected to take and what it was chosen from."""
+    shown: dict[str, Any] = {
+        "plan": dg.MetadataValue.json(plan.model_dump()),
+        "why": dg.MetadataValue.md("\n".join(f"- {reason}" for reason in plan.why)),
+        "pinned": ", ".join(plan.pinned) or "none",
+    }
+    if choice is not None:
+        table = "\n".join(candidate_table(choice))
+        shown["candidates"] = dg.MetadataValue.md(f"```text\n{table}\n```")
+    if plan.predicted is not None:
+        shown["predicted_seconds"] = round(plan.predicted.seconds, 1)
+        shown["predicted_gpu_hours"] = round(plan.predicted.gpu_seconds / 3600, 4)
+        shown["predicted_from"] = plan.predicted.source
+        if plan.predicted.cost is not None:
+            shown["predicted_cost"] = round(plan.predicted.cost, 6)
+    return shown
 
 
 def health_metadata(health: Health, compared: Comparison, tables: Tables) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from acdc_dagster.backends.local import check_local, run_local
 from acdc_dagster.backends.progress import Progress
 from acdc_dagster.deployment import Model
 from acdc_dagster.inference.events import Throttle
-from acdc_dagster.job import Job
+from acdc_dagster.job import Job, version_of
 from acdc_dagster.lineage.checks import check_results
 from acdc_dagster.lineage.console import PROGRESS
 from acdc_dagster.lineage.metadata import (
@@ -20,6 +20,7 @@ from acdc_dagster.lineage.metadata import (
     health_metadata,
     percent,
     savings_metadata,
+    plan_metadata,
     spot_check_metadata,
     table_metadata,
     table_path,
@@ -168,9 +169,9 @@ def materialise_profile(stage: Stage) -> Materialised:
             "prompt_tokens_max": found.prompt_max,
             "prefix_sharing": round(found.sharing, 4),
             "hit_rate_bound": round(found.hit_rate_bound, 4),
-            "plan": dg.MetadataValue.json(found.plan.model_dump()),
-            "why": dg.MetadataValue.md("\n".join(f"- {reason}" for reason in found.plan.why)),
+            **plan_metadata(found.plan, found.choice),
         },
+        digest=version_of(found.plan.run),
     )
 
 
@@ -303,19 +304,21 @@ def _result(
     content: list[str],
     stats: dict[str, Any],
     checks: Sequence[dg.AssetCheckResult] = (),
+    digest: str | None = None,
 ) -> Materialised:
-    """The stage's table as a materialisation; its data version is a digest of `content`.
+    """The stage's table as a materialisation; its data version is `digest`, or one of `content`.
 
     With a digest, a re-run that changes nothing does not make the next stages stale.
     """
-    rows = stage.tables.scan(name, stage.partition).select(pl.struct(content).hash(0).sum())
-    digest = rows.collect().item() or 0
     answers = stage.job.answer_columns if name == "outputs" else []
+    if digest is None:
+        rows = stage.tables.scan(name, stage.partition).select(pl.struct(content).hash(0).sum())
+        digest = f"{rows.collect().item() or 0:016x}"
     return dg.MaterializeResult(
         metadata={
             **stats,
             **table_metadata(stage.tables, name, stage.partition, answers),
         },
-        data_version=dg.DataVersion(f"{digest:016x}"),
+        data_version=dg.DataVersion(digest),
         check_results=list(checks),
     )

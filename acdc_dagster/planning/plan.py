@@ -56,6 +56,25 @@ class EngineSettings(_Frozen):
     extra: dict[str, Any]
 
 
+class Predicted(_Frozen):
+    """What the plan is expected to take.
+
+    Attributes:
+        pool: The devices, as `NAME:COUNT`.
+        layout: As `T2-D4-E2`; see `planning.cost.layout`.
+        seconds: From start to the last answer.
+        cost: In the currency of the GPU's price; None if there is none.
+        source: Where the figures come from.
+    """
+
+    pool: str
+    layout: str
+    seconds: float
+    gpu_seconds: float
+    cost: float | None
+    source: str
+
+
 class Plan(_Frozen):
     """How one partition runs.
 
@@ -67,6 +86,8 @@ class Plan(_Frozen):
         commit: When a worker commits a chunk of results.
         limits: How long a worker waits, and how often it tries.
         why: The reasons, in words.
+        predicted: What it is expected to take; None if nothing can be predicted.
+        pinned: Settings that the job or the environment has fixed, by name.
     """
 
     backend: str
@@ -77,3 +98,10 @@ class Plan(_Frozen):
     commit: Commit
     limits: Limits
     why: list[str]
+    predicted: Predicted | None = None
+    pinned: list[str] = []
+
+    @property
+    def run(self) -> str:
+        """JSON of what a run does; two plans that differ only in what they say run the same."""
+        return self.model_dump_json(exclude={"why", "predicted", "pinned"})
