@@ -112,10 +112,10 @@ def sample_positions(
     drawn = allocate(sizes, min(max(size, len(sizes)), rows), spread)
     dice = np.random.default_rng(seed)
     parts = [
-        start + np.sort(dice.choice(count, take, replace=False))
+        start + dice.choice(count, take, replace=False)
         for start, count, take in zip(starts.tolist(), sizes.tolist(), drawn.tolist(), strict=True)
     ]
-    return np.concatenate(parts).astype(np.int64)
+    return np.sort(np.concatenate(parts)).astype(np.int64)
 
 
 def sample_weights(positions: Ints, starts: Ints, rows: int) -> Floats:
