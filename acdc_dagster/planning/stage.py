@@ -143,6 +143,7 @@ def _plan(
             runner=runner,
             reasoning_parser=model.reasoning_parser,
             extra=engine.extra,
+            scheduler_plugin=engine.scheduler_plugin,
         ),
         shards=[
             Shard(number=number, start=start, stop=stop)

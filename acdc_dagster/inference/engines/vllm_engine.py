@@ -15,7 +15,7 @@ from acdc_dagster.errors import BackendError
 from acdc_dagster.inference.engines.protocol import Answer, EngineState, Request, RequestRefused
 from acdc_dagster.inference.engines.vllm_answers import answer_of
 from acdc_dagster.inference.engines.vllm_reasoning import Reasoning
-from acdc_dagster.inference.engines.vllm_sampling import Form, parameters_of
+from acdc_dagster.inference.engines.vllm_sampling import Form, hints_of, parameters_of
 from acdc_dagster.planning.plan import EngineSettings
 from acdc_dagster.prefix.sequences import token_list
 
@@ -66,6 +66,7 @@ class VllmEngine:
                 "The worker's log says more. Check the model's folder and the engine settings in "
                 "the environment's YAML (memory, context length, dtype).",
             ) from error
+        self._has_plugin = settings.scheduler_plugin is not None
         self._forms: dict[str, Form] = {}
 
     @property
@@ -101,7 +102,8 @@ class VllmEngine:
         from vllm.exceptions import VLLMValidationError
 
         try:
-            parameters, form = parameters_of(request.sampling)
+            hints = hints_of(request) if self._has_plugin else None
+            parameters, form = parameters_of(request.sampling, hints)
             if form.chat and self._reasoning is not None:
                 self._reasoning.adjust(parameters)
             ids = token_list(request.token_ids, request.prompt_tokens)
@@ -194,5 +196,6 @@ def _arguments(settings: EngineSettings) -> dict[str, Any]:
             "reasoning_parser": settings.reasoning_parser or "",
         },
         "disable_log_stats": False,  # else results carry no times
+        "scheduler_cls": settings.scheduler_plugin,
         **settings.extra,
     }
