@@ -40,6 +40,7 @@ class EngineSettings(_Frozen):
         reasoning_parser: See `Model.reasoning_parser`.
         extra: Other engine arguments by the engine's own names.
         scheduler_plugin: Class of the scheduler in place of the engine's own; only it gets hints.
+        adapter_path: Folder of the LoRA adapter that all requests are asked with.
     """
 
     model_path: str
@@ -56,6 +57,7 @@ class EngineSettings(_Frozen):
     reasoning_parser: str | None = None
     extra: dict[str, Any]
     scheduler_plugin: str | None = None
+    adapter_path: str | None = None
 
 
 class Plan(_Frozen):

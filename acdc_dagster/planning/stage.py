@@ -144,6 +144,7 @@ def _plan(
             reasoning_parser=model.reasoning_parser,
             extra=engine.extra,
             scheduler_plugin=engine.scheduler_plugin,
+            adapter_path=f"{model.adapter}" if model.adapter else None,
         ),
         shards=[
             Shard(number=number, start=start, stop=stop)
