@@ -25,6 +25,11 @@ class Engine(Declared):
     kv_cache_gib: int | None = Field(default=2, ge=1, description="CPU engine: KV memory.")
     dtype: str = "auto"
     extra: dict[str, Any] = Field(default_factory=dict)
+    scheduler_plugin: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$",
+        description="Class of a vLLM scheduler, `package.module.Class`; it gets hints.",
+    )
 
     def with_own(self, own: "Engine") -> "Engine":
         """These settings with what `own` has written down in their place; `extra` is merged."""

@@ -228,6 +228,7 @@ SCHEMAS: dict[TableName, pl.Schema] = {
         ("accepted", pl.List(pl.Int64)),
         ("restarts", pl.Int32),
         ("finished_at", pl.Datetime("us", "UTC")),
+        ("ended", pl.String),  # see inference.history.Ended; null: complete
     ),
 }
 

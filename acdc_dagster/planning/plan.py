@@ -39,6 +39,8 @@ class EngineSettings(_Frozen):
         runner: pooling for an engine that gives vectors in place of text.
         reasoning_parser: See `Model.reasoning_parser`.
         extra: Other engine arguments by the engine's own names.
+        scheduler_plugin: Class of the scheduler in place of the engine's own; only it gets hints.
+        adapter_path: Folder of the LoRA adapter that all requests are asked with.
     """
 
     model_path: str
@@ -54,6 +56,8 @@ class EngineSettings(_Frozen):
     runner: Runner = "generate"
     reasoning_parser: str | None = None
     extra: dict[str, Any]
+    scheduler_plugin: str | None = None
+    adapter_path: str | None = None
 
 
 class Predicted(_Frozen):

@@ -185,6 +185,8 @@ def _settings(
         runner=runner,
         reasoning_parser=model.reasoning_parser,
         extra=engine.extra,
+        scheduler_plugin=engine.scheduler_plugin,
+        adapter_path=f"{model.adapter}" if model.adapter else None,
     )
     return settings, replicas
 

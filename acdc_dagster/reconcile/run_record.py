@@ -73,7 +73,7 @@ def record_run(
         "model_revision": plan.model_revision,
         "plan": plan.model_dump_json(),
         "engine": ", ".join(engines["engine"].unique().sort()) or None,
-        "device": ", ".join(engines["device"].unique().sort()) or None,
+        "device": ", ".join(engines["device"].drop_nulls().unique().sort()) or None,
         "input_rows": balance.input_rows,
         "outputs": balance.outputs,
         "rejected": balance.rejected,
