@@ -16,6 +16,7 @@ TableName = Literal[
     "dead_letter",
     "history",
     "retries",
+    "images",
     "requeued",
     "spot_checks",
     "runs",
@@ -68,6 +69,16 @@ SCHEMAS: dict[TableName, pl.Schema] = {
         ("lcp", pl.Int32),  # tokens shared with the request before it
         ("max_tokens", pl.Int32),  # most tokens of the answer
         ("sampling", pl.String),  # JSON of what the engine needs beside the tokens
+        ("images", pl.List(pl.String)),  # sha256 of each, in the order of their places
+        ("image_tokens", pl.Int32),  # what they add to prompt_tokens; null if not known
+    ),
+    # what the requests of a partition show, each image once, in the order of sha256
+    "images": _schema(
+        ("sha256", pl.String),  # 64 hexadecimal digits
+        ("media_type", pl.String),
+        ("content", pl.Binary),
+        ("width", pl.Int32),  # pixels as stored
+        ("height", pl.Int32),
     ),
     # requests that are asked again: the rows of sorted_requests, with prompts of their own
     "retries": _schema(
@@ -81,6 +92,8 @@ SCHEMAS: dict[TableName, pl.Schema] = {
         ("lcp", pl.Int32),
         ("max_tokens", pl.Int32),
         ("sampling", pl.String),
+        ("images", pl.List(pl.String)),
+        ("image_tokens", pl.Int32),
     ),
     "requeued": _schema(
         ("custom_id", pl.String),

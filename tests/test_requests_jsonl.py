@@ -534,17 +534,6 @@ def test_what_no_vector_is_made_of_is_named(
     assert named in rejection.message
 
 
-def test_an_image_is_refused_clearly(tmp_path: Path) -> None:
-    """A part that a text-only model cannot take rejects its row, saying which message holds it."""
-    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
-    taken = take(tmp_path, request_line("i", [{"type": "text", "text": "What?"}, image]), A)
-    rejection = the_rejection(taken)
-    assert (rejection.code, rejection.custom_id) == ("unsupported_content", "i")
-    assert "messages[0]" in rejection.message
-    assert "image" in rejection.message
-    assert lines_by_id(taken) == {"a": 2}
-
-
 def test_text_parts_become_one_text(tmp_path: Path) -> None:
     """A list of text parts is one text, joined by line ends as the engine does it."""
     parts = [{"type": "text", "text": text} for text in ("Name", "", "the colour")]

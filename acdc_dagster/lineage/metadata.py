@@ -16,6 +16,7 @@ from acdc_dagster.planning.choice import Choice
 from acdc_dagster.planning.forecast_report import candidate_table
 from acdc_dagster.planning.plan import Plan
 from acdc_dagster.prefix.examine.columns import order_of_columns
+from acdc_dagster.prefix.image_store import ImageStats
 from acdc_dagster.reconcile.costs import Comparison
 from acdc_dagster.reconcile.run_record import Health
 from acdc_dagster.reconcile.savings import Savings
@@ -32,7 +33,7 @@ _SPOT_CHECK_ROWS = 20
 # Bulk and bookkeeping that say nothing at a glance.
 _HIDDEN: dict[TableName, tuple[str, ...]] = {
     "raw_requests": ("endpoint", "model", "source"),
-    "sorted_requests": ("token_ids", "sampling"),
+    "sorted_requests": ("token_ids", "sampling", "images", "image_tokens"),
     "profile": ("plan", "why"),
     "inference": ("error_class", "error_message", "chunk", "worker", "run_id"),
     "outputs": tuple(set(SCHEMAS["outputs"]) - {"custom_id", "status", "text"}),
@@ -145,6 +146,19 @@ def spot_check_metadata(sample: pl.DataFrame, tables: Tables) -> dict[str, Any]:
             markdown.table(["custom_id", "input", "answer", "status"], shown.iter_rows())
         ),
         "spot_checks_table": table_path(tables, "spot_checks"),
+    }
+
+
+def image_metadata(stats: ImageStats) -> dict[str, int | float]:
+    """What a partition's requests show, if they show images."""
+    if not stats.shown:
+        return {}
+    return {
+        "images": stats.shown,
+        "distinct_images": stats.distinct,
+        "image_bytes": stats.bytes,
+        "encoder_runs_saved": round(stats.saved, 4),
+        "requests_of_unknown_length": stats.unknown,
     }
 
 

@@ -18,6 +18,7 @@ from acdc_dagster.lineage.metadata import (
     column_metadata,
     counts,
     health_metadata,
+    image_metadata,
     percent,
     plan_metadata,
     savings_metadata,
@@ -133,6 +134,7 @@ def materialise_sorted_requests(stage: Stage) -> Materialised:
             "prefix_sharing": round(stats.sharing, 4),
             "hit_rate_bound": round(stats.hit_rate_bound, 4),
             "spilled_bytes": stats.spilled_bytes,
+            **image_metadata(stats.images),
             **column_metadata(stage.job, stage.resource.deployment, stage.partition),
         },
     )

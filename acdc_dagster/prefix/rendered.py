@@ -8,9 +8,11 @@ from numpy.typing import NDArray
 
 from acdc_dagster.deployment import Model
 from acdc_dagster.prefix.identity import Settings, hash_head, settings_of, too_long
+from acdc_dagster.prefix.image_store import ImageStore
 from acdc_dagster.prefix.text.chat import ChatTemplate
 from acdc_dagster.prefix.text.rendering import Rendering
 from acdc_dagster.requests.body import CHAT, EMBEDDINGS, Body, ChatBody, Refused, parse_body
+from acdc_dagster.requests.images import image_of
 from acdc_dagster.requests.plain import plain_body, plain_message
 from acdc_dagster.requests.rejected import Rejection
 from acdc_dagster.requests.repeated import Repeated, last_message
@@ -92,6 +94,8 @@ class Rendered:
         pieces: their pieces, end to end,
         widths: how many each has,
         settings: and the number of its settings.
+        images: How many images each has,
+        image_tokens: and at least how many tokens they add to the prompt.
         refused: The other rows.
     """
 
@@ -104,6 +108,7 @@ class Rendered:
         model: Model,
         longest: int,
         raw: pl.DataFrame,
+        store: ImageStore,
     ) -> None:
         self._rendering = rendering
         self._known = known
@@ -111,17 +116,20 @@ class Rendered:
         self._all_settings = settings
         self._model = model
         self._longest = longest
+        self._store = store
         self.chat = str(raw["endpoint"][0]) == CHAT
         self.kept: list[int] = []
         self.pieces: list[int] = []
         self.widths: list[int] = []
         self.settings: list[int] = []
+        self.images: list[int] = []
+        self.image_tokens: list[int] = []
         self.refused: list[Rejection] = []
         endpoint = str(raw["endpoint"][0])
         self.least = 0 if endpoint == EMBEDDINGS else 1
         for at, body in enumerate(raw["body"]):
             try:
-                pieces, number = self._plainly(body) or self._fully(endpoint, body)
+                pieces, number, images, tokens = self._rendered(endpoint, body)
             except Refused as error:
                 self.refused.append(rejection_of(raw.row(at, named=True), error))
                 continue
@@ -129,6 +137,13 @@ class Rendered:
             self.pieces.extend(pieces)
             self.widths.append(len(pieces))
             self.settings.append(number)
+            self.images.append(images)
+            self.image_tokens.append(tokens)
+
+    def _rendered(self, endpoint: str, raw: str) -> tuple[list[int], int, int, int]:
+        """Pieces, the number of the settings, how many images, and the tokens that they add."""
+        plain = self._plainly(raw)
+        return (*plain, 0, 0) if plain is not None else self._fully(endpoint, raw)
 
     def _plainly(self, raw: str) -> tuple[list[int], int] | None:
         if not self.chat:
@@ -157,14 +172,28 @@ class Rendered:
             self._known.learn(raw, last, Known(roles, pieces, number))
         return pieces, number
 
-    def _fully(self, endpoint: str, raw: str) -> tuple[list[int], int]:
+    def _fully(self, endpoint: str, raw: str) -> tuple[list[int], int, int, int]:
         body = parse_body(endpoint, raw)
+        urls = body.image_urls() if isinstance(body, ChatBody) else []
+        vision = self._store.vision
+        if urls and vision is None:
+            raise Refused(
+                "unsupported_content",
+                f"The messages hold an image, and {self._model.name} is not known to take any; "
+                "leave it out or choose a multimodal model.",
+            )
         text = self._template.render(body) if isinstance(body, ChatBody) else body.text
         if self._longest and len(text) > self._model.context_length * self._longest:
             # Known without tokenising what may be megabytes.
             raise too_long(f"at least {len(text) // self._longest}", self._model)
-        pieces = self._rendering.whole(text, cut=self.chat)
-        return pieces, self._all_settings.add(None, body)
+        if vision is not None and urls:
+            images = [image_of(url) for url in urls]
+            hashes = [image.sha256 for image in images]
+            pieces = self._rendering.with_images(text, vision.token, hashes)
+            tokens = sum(self._store.add(image) for image in images)
+        else:
+            pieces, tokens = self._rendering.whole(text, cut=self.chat), 0
+        return pieces, self._all_settings.add(None, body), len(urls), tokens
 
 
 def rejection_of(row: dict[str, Any], refused: Refused) -> Rejection:

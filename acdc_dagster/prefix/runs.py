@@ -52,12 +52,14 @@ class Sorted:
         lcp: Tokens shared with the prompt before; of the first with the last of the frame before.
         hashes: Request hashes, 16 bytes each.
         sampling: JSON of what the engine needs beside the tokens.
+        images: Lists of the SHA-256 of their images, in hexadecimal digits; None if none has any.
     """
 
     tokens: Sequences
     lcp: Positions
     hashes: NDArray[Any]
     sampling: list[str]
+    images: pl.Series | None = None
 
 
 class Run:

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from acdc_dagster.deployment import Model
 from acdc_dagster.prefix.identity import hash_head, request_hash, room_for_answer
+from acdc_dagster.prefix.image_keys import KEY, ImageKeys
+from acdc_dagster.prefix.image_store import ImageStore
 from acdc_dagster.prefix.rendered import Known, Rendered, SharedSettings, rejection_of
 from acdc_dagster.prefix.runs import HASH, Run, Sorted, Spill, merged
 from acdc_dagster.prefix.segments import DIGEST, Growing, IdOrder, Segments
@@ -37,6 +39,7 @@ class Sorter:
         requests: Rows that can run.
         distinct: Requests among them that differ; known when all are sorted.
         spilled_bytes: Written to disk.
+        images: What the rows show, those of refused rows too.
     """
 
     def __init__(
@@ -55,9 +58,12 @@ class Sorter:
         self._heads: dict[tuple[int, str], bytes] = {}
         self._salt = salt
         self._memory = memory
-        special = tokenizer.cuts.values()
-        self._special = special
-        self._order = IdOrder(tokenizer.ids, special)
+        vision = chat.vision
+        takes_images = vision is not None and vision.token in tokenizer.cuts
+        self._keys = ImageKeys(tokenizer.ids) if takes_images else None
+        self._ids = self._keys.ids if self._keys else tokenizer.ids
+        self._special = [*tokenizer.cuts.values(), *([self._keys.mark] if self._keys else [])]
+        self._order = IdOrder(self._ids, self._special)
         self._rendering = Rendering(chat, list(tokenizer.cuts))
         self._spills: list[Spill] = []
         self._start_run()
@@ -66,6 +72,10 @@ class Sorter:
         self.tokens = 0  # of all prompts, also of those that repeat one
         self.distinct = 0
         self.spilled_bytes = 0
+        self.images = ImageStore(
+            vision if takes_images else None,
+            lambda text: len(tokenizer.encode([text], chat=True)[0]),
+        )
 
     def add(self, raw: pl.DataFrame, apart: str = "") -> pl.DataFrame:
         """Take rows of `raw_requests`.
@@ -90,18 +100,21 @@ class Sorter:
             self._model,
             self._tokenizer.longest,
             raw,
+            self.images,
         )
-        self._take_pieces(self._tokenizer.encode(self._rendering.fresh(), chat=rows.chat))
+        self._take_pieces(self._encoded(self._rendering.fresh(), chat=rows.chat))
         pieces = Sequences(self._piece_segments.values, starts_of(self._piece_widths.values))
         numbers = np.array(rows.pieces, dtype=np.int64)
         found = pieces.take(numbers).joined(starts_of(np.array(rows.widths, dtype=np.int64)))
         counts = starts_of(self._segments.lengths[found.tokens])
         lengths = counts[found.offsets[1:]] - counts[found.offsets[:-1]]
-        fits = self._fitting(raw, rows, lengths)
+        lengths -= KEY * np.array(rows.images, dtype=np.int64)
+        expanded = lengths + np.array(rows.image_tokens, dtype=np.int64)
+        fits = self._fitting(raw, rows, expanded)
         kept = np.array(rows.kept, dtype=np.int64)[fits]
         found = found.take(np.flatnonzero(fits))
         sampling = self._settings.samplings(
-            np.array(rows.settings, dtype=np.int64)[fits], lengths[fits]
+            np.array(rows.settings, dtype=np.int64)[fits], expanded[fits]
         )
         ids = raw["custom_id"].gather(kept)
         hashes = self._hashes(found, sampling, ids, apart)
@@ -122,6 +135,8 @@ class Sorter:
             frames = self._run.sorted(self._settings.texts)
         for frame in frames:
             self.distinct += len(frame.tokens)
+            if self._keys is not None:
+                frame = self._keys.taken_out(frame)
             yield frame
 
     @property
@@ -132,7 +147,7 @@ class Sorter:
     def _start_run(self) -> None:
         self._rendering.forget()
         self._known = Repeated[Known]()
-        self._segments = Segments(self._order, self._tokenizer.ids, self._special)
+        self._segments = Segments(self._order, self._ids, self._special)
         self._piece_segments, self._piece_widths = Growing(np.int64), Growing(np.int64)
         self._run = Run(self._order, self._segments)
 
@@ -142,6 +157,17 @@ class Sorter:
             self._spills.append(spill)
             self.spilled_bytes += spill.bytes
         self._start_run()
+
+    def _encoded(self, pieces: list[str | bytes], *, chat: bool) -> Sequences:
+        """Token ids of texts, and the keys of images by their hashes."""
+        texts = [piece for piece in pieces if isinstance(piece, str)]
+        found = self._tokenizer.encode(texts, chat=chat)
+        if self._keys is None or len(texts) == len(pieces):
+            return found
+        keys = self._keys.encode([piece for piece in pieces if isinstance(piece, bytes)])
+        is_key = np.array([isinstance(piece, bytes) for piece in pieces])
+        places = np.where(is_key, len(texts) + np.cumsum(is_key), np.cumsum(~is_key)) - 1
+        return Sequences.concat([found, keys]).take(places.astype(np.int64))
 
     def _take_pieces(self, pieces: Sequences) -> None:
         segments = self._segments.add(pieces)

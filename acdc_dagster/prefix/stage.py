@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from acdc_dagster.deployment import Model
+from acdc_dagster.prefix.image_store import ImageStats, ImageStore
 from acdc_dagster.prefix.order import hit_rate, sharing
 from acdc_dagster.prefix.runs import Sorted
 from acdc_dagster.prefix.segments import Growing
@@ -40,6 +41,7 @@ class SortedStats:
         spilled_bytes: Written to temporary files since the job did not fit into memory.
         limited: custom_ids whose answers may have fewer tokens than their `max_tokens` asks for,
             since the prompt leaves no more of the context.
+        images: What the requests show.
     """
 
     requests: int
@@ -50,11 +52,12 @@ class SortedStats:
     hit_rate_bound: float
     spilled_bytes: int
     limited: int
+    images: ImageStats
 
     @property
     def warnings(self) -> list[str]:
         """What is allowed but worth knowing."""
-        return about_limited(self.limited)
+        return [*about_limited(self.limited), *self.images.warnings]
 
 
 def about_limited(requests: int) -> list[str]:
@@ -78,7 +81,7 @@ def sort_requests(
     on_progress: Callable[[str], None] = lambda _text: None,
     apart: str = "",
 ) -> SortedStats:
-    """Fill `sorted_requests`, `request_map` and this stage's part of `rejected`.
+    """Fill `sorted_requests`, `request_map`, `images` and this stage's part of `rejected`.
 
     Args:
         model: The model that answers; its tokenizer and chat template are used.
@@ -108,7 +111,10 @@ def sort_requests(
     tables.replace("request_map", partition, mapped.frames())
     refused = rejected_rows(sorter.refused)
     tables.replace("rejected", partition, refused, stage="sorted_requests")
-    order = _Order(on_progress)
+    if len(sorter.images) or tables.count("images", partition):
+        row_bytes = sorter.images.bytes / max(len(sorter.images), 1)
+        tables.replace("images", partition, sorter.images.frames(), row_bytes=row_bytes)
+    order = _Order(sorter.images, on_progress)
     row_bytes = narrowest(tokenizer.ids)().itemsize * sorter.tokens / max(sorter.requests, 1)
     tables.replace("sorted_requests", partition, order.rows(sorter.sorted()), row_bytes=row_bytes)
     lcp, lengths = order.lcp.values, order.lengths.values
@@ -121,6 +127,7 @@ def sort_requests(
         hit_rate_bound=hit_rate(lcp, lengths, block_size),
         spilled_bytes=sorter.spilled_bytes,
         limited=sorter.limited,
+        images=order.shown(),
     )
 
 
@@ -176,9 +183,15 @@ def _prompt_version(raw: pl.DataFrame) -> pl.Expr:
 class _Order:
     """Numbers the sorted requests and remembers what sharing is told from."""
 
-    def __init__(self, on_progress: Callable[[str], None]) -> None:
+    def __init__(self, images: ImageStore, on_progress: Callable[[str], None]) -> None:
         self.lcp, self.lengths = Growing(np.int64), Growing(np.int64)
+        self._images = images
+        self._shown = self._unknown = 0
         self._on_progress = on_progress
+
+    def shown(self) -> ImageStats:
+        """What the requests show, once all rows are taken."""
+        return ImageStats(self._shown, len(self._images), self._images.bytes, self._unknown)
 
     def rows(self, frames: Iterator[Sorted]) -> Iterator[pl.DataFrame]:
         """Rows of `sorted_requests`."""
@@ -187,20 +200,38 @@ class _Order:
             self.lcp.extend(frame.lcp)
             self.lengths.extend(frame.tokens.lengths)
             self._on_progress(f"{len(self.lcp):,} distinct requests sorted")
-            yield sorted_rows(frame, first)
+            rows = sorted_rows(frame, first, self._images)
+            self._shown += int(rows["images"].list.len().sum())
+            self._unknown += rows["image_tokens"].null_count()
+            yield rows
 
 
-def sorted_rows(frame: Sorted, first: int) -> pl.DataFrame:
-    """Rows of `sorted_requests`, without their partition; `first` is the position of the first."""
+def sorted_rows(frame: Sorted, first: int, images: ImageStore) -> pl.DataFrame:
+    """Rows of `sorted_requests`, without their partition.
+
+    Args:
+        frame: The requests.
+        first: The position of the first.
+        images: What they show.
+    """
+    count = len(frame.lcp)
+    shown = frame.images
+    if shown is None:
+        shown = pl.Series([[]], dtype=pl.List(pl.String)).new_from_index(0, count)
+        added = pl.Series([0], dtype=pl.Int32).new_from_index(0, count)
+    else:
+        added = images.tokens(shown)
     return pl.DataFrame(
         {
-            "position": np.arange(first, first + len(frame.lcp), dtype=np.int64),
+            "position": np.arange(first, first + count, dtype=np.int64),
             "request_hash": hex_of(frame.hashes),
             "token_ids": frame.tokens.as_binary(),
             "prompt_tokens": frame.tokens.lengths,
             "lcp": frame.lcp,
             "max_tokens": _max_tokens(frame.sampling),
             "sampling": frame.sampling,
+            "images": shown,
+            "image_tokens": added,
         }
     )
 

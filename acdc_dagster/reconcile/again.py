@@ -75,7 +75,7 @@ def _sorted(model: Model, partition: str, raw: pl.DataFrame) -> tuple[pl.DataFra
     frames: list[pl.DataFrame] = []
     first = 0
     for frame in sorter.sorted():
-        frames.append(sorted_rows(frame, first))
+        frames.append(sorted_rows(frame, first, sorter.images))
         first += frames[-1].height
     return pl.concat(mapped.frames()), pl.concat(frames) if frames else pl.DataFrame()
 

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from acdc_dagster.requests.message import ImagePart, Message, Tool
+from acdc_dagster.requests.images import check_image
+from acdc_dagster.requests.message import Message, Tool
 from acdc_dagster.requests.refused import Refused, refusal
 from acdc_dagster.requests.repeated import Repeated, last_message
 from acdc_dagster.requests.sampling import Asked, ChatAsked, LogProbs, Named, check_asked
@@ -61,6 +62,10 @@ class ChatBody(ChatAsked, frozen=True, gc=False, forbid_unknown_fields=True, kw_
     continue_final_message: bool = False
     documents: list[dict[str, str]] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+
+    def image_urls(self) -> list[str]:
+        """The addresses of all images, in order."""
+        return [url for message in self.messages for url in message.image_urls()]
 
 
 class _PlainMessage(Struct, gc=False, forbid_unknown_fields=True):
@@ -262,12 +267,11 @@ def check_body(body: Body) -> None:
 
 
 def _check_message(at: str, message: Message) -> None:
-    if isinstance(message.content, list) and any(
-        isinstance(part, ImagePart) for part in message.content
-    ):
-        raise Refused(
-            "unsupported_content", f"{at} holds an image, and only text models are served."
-        )
+    images = message.image_urls()
+    if images and message.role != "user":
+        raise Refused("unsupported_content", f"{at} holds an image, and only a user can show one.")
+    for number, url in enumerate(images):
+        check_image(url, f"{at}, image {number}")
     if message.content is None and not message.tool_calls:
         raise Refused("missing_required_parameter", f"{at}.content is missing.")
     if message.role == "tool" and message.tool_call_id is None:

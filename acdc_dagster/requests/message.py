@@ -13,10 +13,19 @@ class TextPart(
     text: str
 
 
-class ImagePart(Struct, frozen=True, gc=False, tag_field="type", tag="image_url"):
-    """An image of a message; no text-only model can take it."""
+class ImageUrl(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """Where an image is: a `data:` URL. Engines give all images the detail that they can take."""
 
-    image_url: Any
+    url: str
+    detail: Literal["auto"] | None = None
+
+
+class ImagePart(
+    Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="type", tag="image_url"
+):
+    """An image of a message; only a multimodal model takes it."""
+
+    image_url: ImageUrl
 
 
 # A chat template may write a call or a tool out as JSON: the fields below stand in the order in
@@ -69,3 +78,9 @@ class Message(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
             return self.content
         texts = [part.text for part in self.content or () if isinstance(part, TextPart)]
         return "\n".join(text for text in texts if text)
+
+    def image_urls(self) -> list[str]:
+        """The addresses of its images, in order."""
+        if not isinstance(self.content, list):
+            return []
+        return [part.image_url.url for part in self.content if isinstance(part, ImagePart)]

@@ -8,6 +8,7 @@ from jinja2 import TemplateError
 from acdc_dagster.errors import ModelError
 from acdc_dagster.prefix.text.conversation import conversation, tools
 from acdc_dagster.prefix.text.template import Template
+from acdc_dagster.prefix.text.vision import Vision
 from acdc_dagster.prefix.tokens.tokenizer_config import TokenizerConfig
 from acdc_dagster.requests.body import ChatBody, Refused
 
@@ -20,12 +21,16 @@ class ChatTemplate:
     Args:
         folder: Holds the template in chat_template.jinja or tokenizer_config.json.
 
+    Attributes:
+        vision: How the model takes images; None if it is not known to take any.
+
     Raises:
         ModelError: A file is no JSON, or the template no Jinja.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.vision = Vision.of(folder)
         config = TokenizerConfig(folder)
         self._special = config.special_tokens
         self._template = self._compile(config.chat_templates.get("default"))
@@ -57,7 +62,10 @@ class ChatTemplate:
                 f"The model in {self._folder} has no chat template; ask it at /v1/completions.",
             )
         messages = conversation(
-            body, parts=template.takes_parts, developer=template.takes_developer
+            body,
+            parts=template.takes_parts,
+            developer=template.takes_developer,
+            image=self.vision.inserted if self.vision else "",
         )
         # vLLM takes these two values for "not given".
         given = {

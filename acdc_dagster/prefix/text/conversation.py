@@ -13,7 +13,9 @@ from acdc_dagster.requests.body import ChatBody
 from acdc_dagster.requests.message import Message, TextPart, Tool
 
 
-def conversation(body: ChatBody, *, parts: bool, developer: bool) -> list[dict[str, Any]]:
+def conversation(
+    body: ChatBody, *, parts: bool, developer: bool, image: str = ""
+) -> list[dict[str, Any]]:
     """A body's messages.
 
     Args:
@@ -21,8 +23,9 @@ def conversation(body: ChatBody, *, parts: bool, developer: bool) -> list[dict[s
         parts: The template takes a content as a list of parts; else it is one text.
         developer: The template knows the role `developer`; else such a message is a system
             message, and all system messages are joined to one at the head.
+        image: What is written for an image where a content is one text: before it, each in a line.
     """
-    messages = [_message(message, parts=parts) for message in body.messages]
+    messages = [_message(message, parts=parts, image=image) for message in body.messages]
     if developer or all(message.role != "developer" for message in body.messages):
         return messages
     for message in messages:
@@ -39,8 +42,8 @@ def tools(body: ChatBody) -> list[dict[str, Any]] | None:
     return [_tool(tool) for tool in body.tools]
 
 
-def _message(message: Message, *, parts: bool) -> dict[str, Any]:
-    content = _parts(message) if parts else message.text()
+def _message(message: Message, *, parts: bool, image: str) -> dict[str, Any]:
+    content = _parts(message) if parts else _text(message, image)
     if message.role == "tool":  # what a tool returned is one text for every template
         content = _joined(content)
     given: dict[str, Any] = {"role": message.role, "content": content}
@@ -67,10 +70,14 @@ def _parts(message: Message) -> list[dict[str, str]]:
     if isinstance(message.content, str):
         return [{"type": "text", "text": message.content}]
     return [
-        {"type": "text", "text": part.text}
+        {"type": "text", "text": part.text} if isinstance(part, TextPart) else {"type": "image"}
         for part in message.content or ()
-        if isinstance(part, TextPart)
     ]
+
+
+def _text(message: Message, image: str) -> str:
+    images = [image] * len(message.image_urls())
+    return "\n".join([*images, *([text] if (text := message.text()) else [])])
 
 
 def _arguments(text: str) -> dict[str, Any]:

@@ -76,11 +76,15 @@ class Rendering:
         # The hash's seed is nobody's to know: contents cannot be made to collide on purpose.
         self._seed = randbits(64)
         self._numbers: dict[tuple[str, str], dict[int, int]] = {}
+        self._images: dict[bytes, int] = {}
         self._count = 0
-        self._fresh: list[str] = []
+        self._fresh: list[str | bytes] = []
 
-    def fresh(self) -> list[str]:
-        """Texts of the pieces that were new since the last call, by their numbers in order."""
+    def fresh(self) -> list[str | bytes]:
+        """The pieces that were new since the last call, by their numbers in order.
+
+        Each is its text, or the hash of an image.
+        """
         fresh, self._fresh = self._fresh, []
         return fresh
 
@@ -88,6 +92,7 @@ class Rendering:
         """Start numbering anew: every piece is new again."""
         for numbers in self._numbers.values():
             numbers.clear()
+        self._images.clear()
         self._count, self._fresh = 0, []
 
     def plain(self, messages: Sequence[PlainMessage]) -> list[int] | None:
@@ -135,7 +140,7 @@ class Rendering:
             numbers[key] = number
         return number
 
-    def _new(self, piece: str) -> int:
+    def _new(self, piece: str | bytes) -> int:
         self._fresh.append(piece)
         self._count += 1
         return self._count - 1
@@ -144,6 +149,31 @@ class Rendering:
         """Piece numbers of a rendered prompt; one piece if it is not to be `cut`."""
         pieces = self._pieces(text) if cut else [text]
         return [number for piece in pieces for number in self._numbers_of_text(piece)]
+
+    def with_images(self, text: str, token: str, images: Sequence[bytes]) -> list[int]:
+        """Piece numbers of a rendered prompt, each image's own before the token for its place.
+
+        Args:
+            text: The prompt.
+            token: In whose place an image comes; a special token that cuts.
+            images: Hashes, in order.
+
+        Raises:
+            Refused: There are not as many places as images.
+        """
+        first, *others = text.split(token)
+        if len(others) != len(images):
+            raise Refused(
+                "unsupported_content",
+                f"The prompt has {len(images)} images and {len(others)} places for one: a text "
+                f"must not have {token} in it, and the chat template must show each image.",
+            )
+        found = self.whole(first, cut=True)
+        for image, piece in zip(images, others, strict=True):
+            if image not in self._images:
+                self._images[image] = self._new(image)
+            found += [self._images[image], *self.whole(token + piece, cut=True)]
+        return found
 
     def _numbers_of_text(self, piece: str) -> list[int]:
         """The number of a text that is a piece; none if it is empty."""
