@@ -1,6 +1,5 @@
 """The `acdc` command."""
 
-import json
 import os
 import sys
 from collections.abc import Callable, Generator
@@ -8,9 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
+import msgspec
 
 from acdc_dagster import __version__
-from acdc_dagster.errors import AcdcError
+from acdc_dagster.errors import AcdcError, DeclarationError
 from acdc_dagster.failures import FAILURE_CLASSES
 
 
@@ -229,7 +229,7 @@ def worker(
     from acdc_dagster.inference.worker import WorkOrder
     from acdc_dagster.tables import Tables
 
-    storage_options = json.loads(os.environ.get("ACDC_STORAGE_OPTIONS", "{}"))
+    storage_options = _storage_options()
     show = None
     if metrics_port is not None:
         from acdc_dagster.inference.prometheus import serve_metrics
@@ -238,6 +238,18 @@ def worker(
     order = WorkOrder(partition, shard, run_id, attempt)
     tables = Tables(root, job, storage_options)
     sys.exit(run_worker(order, tables, stop_with_parent=stop_with_parent, show=show))
+
+
+def _storage_options() -> dict[str, str]:
+    """Those of ACDC_STORAGE_OPTIONS; what they say may be a secret and is not repeated."""
+    try:
+        return msgspec.json.decode(
+            os.environ.get("ACDC_STORAGE_OPTIONS", "{}"), type=dict[str, str]
+        )
+    except msgspec.DecodeError:
+        raise DeclarationError(
+            "ACDC_STORAGE_OPTIONS is no JSON object of texts.", 'Write it like {"region": "eu"}.'
+        ) from None
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ Jobs (`assets/<job>/defs.yaml`) and environments (`resources/<env>.yaml`) both g
 """
 
 import difflib
+import json
 from pathlib import Path
 from typing import Any, LiteralString, TypeVar, cast
 
@@ -61,15 +62,32 @@ def read_yaml(path: Path) -> Any:
         DeclarationError: The file is missing, unreadable or not YAML.
     """
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml.safe_load(_text(path))
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date like 2026-13-01
+        raise DeclarationError(f"{path} is not valid YAML: {error}", "Correct the line.") from error
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file.
+
+    Raises:
+        DeclarationError: The file is missing, unreadable or not JSON.
+    """
+    try:
+        return json.loads(_text(path))
+    except ValueError as error:
+        raise DeclarationError(f"{path} is not valid JSON: {error}", "Correct the line.") from error
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise DeclarationError(
             f"{path} does not exist.", "Create it, or correct its name."
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise DeclarationError(f"{path} cannot be read: {error}", "Mend the file.") from error
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date like 2026-13-01
-        raise DeclarationError(f"{path} is not valid YAML: {error}", "Correct the line.") from error
 
 
 def declaration(model: type[M], path: Path, within: Location = ()) -> M:

@@ -8,15 +8,17 @@ a run does not depend on where it was started.
 import hashlib
 import json
 import os
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
-from acdc_dagster.declared import Declared, declaration
+from acdc_dagster.declared import Declared, declaration, line_of, read_yaml
+from acdc_dagster.engine import Engine
 from acdc_dagster.errors import DeclarationError, ModelError
-from acdc_dagster.gpus import Gpu
+from acdc_dagster.gpus import Gpu, Pool, known_gpus, parse_pool
 from acdc_dagster.job import Job, version_of
 from acdc_dagster.prices import Prices
 
@@ -38,17 +40,10 @@ class ModelPlace(Declared):
         min_length=1,
         description="What tells a chat's reasoning from its answer, by vLLM's name.",
     )
-
-
-class Engine(Declared):
-    """Settings of one vLLM engine; `extra` passes any other engine argument by its vLLM name."""
-
-    max_num_seqs: int = Field(default=64, ge=1)
-    max_num_batched_tokens: int = Field(default=2048, ge=16)
-    block_size: int = Field(default=32, ge=1, description="KV block, tokens; a CPU takes 32s.")
-    kv_cache_gib: int | None = Field(default=2, ge=1, description="CPU engine: KV memory.")
-    dtype: str = "auto"
-    extra: dict[str, Any] = Field(default_factory=dict)
+    loras: dict[str, str] = Field(
+        default_factory=dict,
+        description="Folders of LoRA adapters by the names under which jobs ask for them.",
+    )
 
 
 class Commit(Declared):
@@ -88,7 +83,12 @@ class Limits(Declared):
 class LocalBackend(Declared):
     """The embedded default: workers as child processes on this machine."""
 
-    replicas: int = Field(default=1, ge=1)
+    pool: str | None = Field(
+        default=None, description="The GPUs of this machine, like H100:8; without it CPU workers."
+    )
+    replicas: int = Field(
+        default=1, ge=1, description="Workers; with a pool they are planned if not given."
+    )
     engine: Engine = Engine()
     commit: Commit = Commit()
     limits: Limits = Limits()
@@ -118,6 +118,34 @@ class Environment(Declared):
     backends: Backends = Backends()
     prices: Prices = Prices()
 
+    @property
+    def pool(self) -> Pool | None:
+        """The GPUs that runs are planned for; None: as many CPU workers as declared."""
+        text = self.backends.local.pool
+        return None if text is None else parse_pool(text, known_gpus(self.gpus))
+
+    @model_validator(mode="after")
+    def _pool_is_known(self) -> Self:
+        try:
+            _ = self.pool
+        except DeclarationError as error:
+            raise ValueError(f"backends.local.pool: {error.problem} {error.remedy}") from None
+        return self
+
+    @property
+    def model_names(self) -> list[str]:
+        """What a job may name: the models, and the adapters to them."""
+        return [*self.models, *(name for place in self.models.values() for name in place.loras)]
+
+    @field_validator("models")
+    @classmethod
+    def _names_differ(cls, models: dict[str, ModelPlace]) -> dict[str, ModelPlace]:
+        names = Counter([*models, *(name for place in models.values() for name in place.loras)])
+        twice = sorted(name for name, times in names.items() if times > 1)
+        if twice:
+            raise ValueError(f"a name stands for one model or adapter: {', '.join(twice)}")
+        return models
+
 
 @dataclass(frozen=True)
 class Model:
@@ -127,6 +155,7 @@ class Model:
         context_length: Most tokens of prompt and answer together.
         revision: Names the weights and tokenizer; results of different revisions never mix.
         reasoning_parser: vLLM's name of what tells reasoning from the answer, if the model reasons.
+        adapter: Folder of the LoRA adapter that the name stands for; its files count in `revision`.
     """
 
     name: str
@@ -134,6 +163,7 @@ class Model:
     revision: str
     context_length: int
     reasoning_parser: str | None = None
+    adapter: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -202,6 +232,13 @@ class Deployment:
         """
         jobs = self.jobs()
         if name not in jobs:
+            for file in (self.root / "assets").glob(f"**/{name}/defs.yaml"):
+                content = read_yaml(file)
+                kind = content.get("type") if isinstance(content, dict) else None
+                raise DeclarationError(
+                    f"{file}:{line_of(file, ('type',))}: type is {kind!r}, which is no batch job.",
+                    f"Write type: acdc_dagster.{_COMPONENT}.",
+                )
             raise DeclarationError(
                 f"There is no job {name!r} in {self.root / 'assets'}.",
                 f"Choose one of: {', '.join(jobs) or '(none declared)'}.",
@@ -211,17 +248,23 @@ class Deployment:
     def model(self, name: str) -> Model:
         """The model of that name, once its folder is seen to hold what a job needs.
 
+        A name of an adapter stands for its base model with the adapter.
+
         Raises:
             ModelError: The name is unknown, or the folder or one of its files is missing.
         """
-        place = self.environment.models.get(name)
-        resources = self.root / "resources" / f"{self.env}.yaml"
-        if place is None:
-            raise ModelError(
-                f"The model {name!r} is not declared in {resources}.",
-                f"Choose one of: {', '.join(sorted(self.environment.models))}; or declare it.",
-            )
-        return found_model(name, Path(self.resolve(place.path)), place, f"{resources}")
+        declared_in = f"{self.root / 'resources' / f'{self.env}.yaml'}"
+        for base, place in self.environment.models.items():
+            if name != base and name not in place.loras:
+                continue
+            model = found_model(base, Path(self.resolve(place.path)), place, declared_in)
+            if name == base:
+                return model
+            return adapted(model, name, Path(self.resolve(place.loras[name])), declared_in)
+        raise ModelError(
+            f"The model {name!r} is not declared in {declared_in}.",
+            f"Choose one of: {', '.join(sorted(self.environment.model_names))}; or declare it.",
+        )
 
 
 def found_model(name: str, path: Path, place: ModelPlace | None, declared_in: str) -> Model:
@@ -238,6 +281,23 @@ def found_model(name: str, path: Path, place: ModelPlace | None, declared_in: st
         limit = min(limit, place.max_model_len)
     revision = place.revision if place is not None and place.revision else _fingerprint(path)
     return Model(name, path, revision, limit, place.reasoning_parser if place else None)
+
+
+def adapted(base: Model, name: str, adapter: Path, declared_in: str) -> Model:
+    """A base model with a LoRA adapter, by the adapter's name.
+
+    Raises:
+        ModelError: The adapter's folder lacks its configuration or its weights.
+    """
+    for needed in ("adapter_config.json", "adapter_model.safetensors"):
+        if not (adapter / needed).is_file():
+            raise ModelError(
+                f"The adapter {name!r} has no {needed} in {adapter}"
+                f"{'' if adapter.is_dir() else ', which is no folder'}.",
+                f"Put the adapter there, or correct its path in {declared_in}.",
+            )
+    revision = version_of([base.name, base.revision, _fingerprint(adapter)])
+    return replace(base, name=name, revision=revision, adapter=adapter)
 
 
 def _own_context_length(path: Path) -> int:

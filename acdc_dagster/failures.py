@@ -1,11 +1,17 @@
-"""Classes of failure: what each means, and what a person does about it."""
+"""Classes of failure: what each means, what a person does about it, and whom it concerns."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+import polars as pl
+
 FailureClass = Literal["transient", "permanent", "truncated", "parse", "capacity"]
 
 FAILURE_CLASSES: tuple[FailureClass, ...] = get_args(FailureClass)
+
+# The engine says the same of the request whenever it is asked; other failures are of an hour or a
+# machine.
+_OF_THE_REQUEST: FailureClass = "permanent"
 
 
 @dataclass(frozen=True)
@@ -47,3 +53,13 @@ FAILURES: dict[FailureClass, Failure] = {
         "more memory; then materialise profile and what follows it, with the row queued again.",
     ),
 }
+
+
+def counts_for(partition: str) -> pl.Expr:
+    """Whether a row of `inference` counts for the requests of a partition.
+
+    An answer serves every partition that asks for it, and a refusal is one everywhere. That an
+    engine of another partition was late, died or had no memory says nothing of the request.
+    """
+    lasting = pl.col("error_class").is_null() | (pl.col("error_class") == _OF_THE_REQUEST)
+    return (pl.col("partition_key") == partition) | lasting

@@ -8,25 +8,23 @@ anything runs.
 import hashlib
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-import jsonschema_rs
 from pydantic import Field, field_validator, model_validator
 
+from acdc_dagster.answer_schema import AnswerColumn, answer_columns, read_answer_schema
 from acdc_dagster.checks import Checks
-from acdc_dagster.declared import Declared, declaration, line_of, read_yaml
+from acdc_dagster.declared import Declared, declaration
+from acdc_dagster.engine import Engine
 from acdc_dagster.errors import DeclarationError
+from acdc_dagster.partitions import Partitions
 from acdc_dagster.retries import Retries
-from acdc_dagster.schemas import SCHEMAS
 from acdc_dagster.source import Source
 
-Cadence = Literal["none", "hourly", "daily", "weekly", "monthly", "static"]
 BackendName = Literal["local"]
 
 # Minute, hour and day are numbers; month and weekday may also be named.
@@ -34,6 +32,8 @@ _CRON = re.compile(
     r"^(@\w+|([\d*][\d*/,-]*\s+){3}([\d*]|[A-Za-z]{3})[\w*/,-]*\s+([\d*]|[A-Za-z]{3})[\w*/,#-]*)$"
 )
 WHOLE = "all"  # the partition_key of a job that has no partitions
+# As Dagster has it.
+_OWNER = re.compile(r"^(team:[A-Za-z0-9_-]+|[^@\s]+@[^@\s]+\.[^@\s]+)$")
 JOB_NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
 
 
@@ -87,39 +87,6 @@ class TooLong(Declared):
         return {} if value == "reject" else value
 
 
-class Partitions(Declared):
-    """How the job's rows are cut into partitions, each materialised by itself."""
-
-    cadence: Cadence = "none"
-    start: date | datetime | None = Field(default=None, description="First partition, for a time.")
-    end: date | datetime | None = Field(default=None, description="Where to stop (exclusive).")
-    keys: list[str] | None = Field(default=None, description="The keys, for cadence: static.")
-
-    @field_validator("start", "end", mode="before")
-    @classmethod
-    def _is_written_as_a_date(cls, value: object) -> object:
-        if isinstance(value, int | float):
-            raise ValueError(f"write {value} as a date, like 2026-11-01")
-        return value
-
-    @model_validator(mode="after")
-    def _fits_the_cadence(self) -> Self:
-        timed = self.cadence not in ("none", "static")
-        if timed and self.start is None:
-            raise ValueError(f"cadence {self.cadence} needs start, the first partition's date")
-        if not timed and (self.start is not None or self.end is not None):
-            raise ValueError(f"start and end belong to a time cadence, not to {self.cadence}")
-        if self.start is not None and self.end is not None and _day(self.end) <= _day(self.start):
-            raise ValueError("end must be after start")
-        if (self.cadence == "static") != bool(self.keys):
-            raise ValueError("keys and cadence: static belong together")
-        return self
-
-
-def _day(moment: date | datetime) -> tuple[int, ...]:
-    return moment.timetuple()[:6]
-
-
 class BatchJob(Declared):
     """One batch job as declared: what to compute, over which rows, with which model."""
 
@@ -127,6 +94,10 @@ class BatchJob(Declared):
     source: Source
     prompt: str | None = Field(
         default=None, description="Prompt file beside defs.yaml; prompt.md for a table source."
+    )
+    column_order: list[str] = Field(
+        default_factory=list,
+        description="Columns whose lines of the prompt go before those of the others.",
     )
     model: str = Field(description="A name under models: of resources/<env>.yaml.")
     sampling: Sampling = Sampling()
@@ -144,10 +115,20 @@ class BatchJob(Declared):
     )
     retries: Retries = Field(default=Retries(), description="How often a failure is asked again.")
     checks: Checks = Field(default=Checks(), description="What is healthy; what is not warns.")
+    reuse: bool = Field(
+        default=True,
+        description="Whether answers of other partitions and earlier runs are taken over.",
+    )
     schedule: str | None = Field(default=None, description="Cron line; runs the newest partition.")
     timezone: str = "UTC"
 
     backend: BackendName = "local"
+    replicas: int | None = Field(
+        default=None, ge=1, description="Workers; those of the environment or plan if not given."
+    )
+    engine: Engine = Field(
+        default=Engine(), description="Settings of the engine, over those of the environment."
+    )
     owners: list[str] = Field(default_factory=list, description="team:name or an e-mail address.")
 
     @field_validator("max_rejected", mode="before")
@@ -172,7 +153,7 @@ class BatchJob(Declared):
     @classmethod
     def _owners_are_teams_or_addresses(cls, owners: list[str]) -> list[str]:
         for owner in owners:
-            if not owner.startswith("team:") and "@" not in owner:
+            if not _OWNER.match(owner):
                 raise ValueError(f"{owner!r} is neither team:name nor an e-mail address")
         return owners
 
@@ -197,7 +178,7 @@ class BatchJob(Declared):
     @model_validator(mode="after")
     def _sampling_belongs_to_a_table(self) -> Self:
         if self.source.requests is not None:
-            given = {"prompt", "answer_schema", "sampling"} & self.model_fields_set
+            given = {"prompt", "answer_schema", "sampling", "column_order"} & self.model_fields_set
             if given:
                 raise ValueError(
                     f"{', '.join(sorted(given))}: request files carry their own prompts and "
@@ -270,7 +251,7 @@ class Job:
         prompt = None
         if declared.source.table is not None:
             prompt = _text(folder / (declared.prompt or "prompt.md"), "prompt")
-        schema = _answer_schema(folder, declared.answer_schema)
+        schema = read_answer_schema(folder, declared.answer_schema)
         return Job(folder.name, folder, declared, prompt, schema)
 
     @property
@@ -288,35 +269,13 @@ class Job:
             declared.sampling.as_body(),
             declared.model,
             declared.too_long.model_dump(),
+            *([declared.column_order] if declared.column_order else ()),
         )
 
     @cached_property
-    def answer_columns(self) -> dict[str, str]:
-        """Parsed column → JSON type (string, integer, number, boolean, or json for the rest)."""
-        properties: Mapping[str, Any] = (self.answer_schema or {}).get("properties", {})
-        return {name: _column_type(schema) for name, schema in properties.items()}
-
-    @cached_property
-    def enum_columns(self) -> list[str]:
-        """Parsed columns whose values are few and known: enums of text, and booleans."""
-        properties: Mapping[str, Any] = (self.answer_schema or {}).get("properties", {})
-        kinds = self.answer_columns
-        return [
-            name
-            for name, schema in properties.items()
-            if kinds[name] == "boolean" or (kinds[name] == "string" and "enum" in schema)
-        ]
-
-    @cached_property
-    def answer_descriptions(self) -> dict[str, str]:
-        """Parsed column → what the schema says of it, where it says something."""
-        properties: Mapping[str, Any] = (self.answer_schema or {}).get("properties", {})
-        described = {
-            name: cast("dict[str, Any]", schema).get("description")
-            for name, schema in properties.items()
-            if isinstance(schema, dict)
-        }
-        return {name: str(text) for name, text in described.items() if text is not None}
+    def answer_columns(self) -> list[AnswerColumn]:
+        """The columns of `outputs` that the answer schema makes; none of free text."""
+        return answer_columns(self.answer_schema or {})
 
 
 def version_of(*parts: object) -> str:
@@ -338,50 +297,3 @@ def _text(path: Path, what: str) -> str:
     if not text.strip():
         raise DeclarationError(f"The {what} file {path} is empty.", "Write the prompt into it.")
     return text
-
-
-def _answer_schema(folder: Path, declared: str | dict[str, Any] | None) -> dict[str, Any] | None:
-    if declared is None:
-        return None
-    schema: Any = declared
-    if isinstance(declared, str):
-        where = str(folder / declared)
-        schema = read_yaml(folder / declared)  # JSON is YAML
-    else:
-        file = folder / "defs.yaml"
-        where = f"{file}:{line_of(file, ('attributes', 'answer_schema'))}"
-    try:
-        jsonschema_rs.validator_for(schema, offline=True)
-    except ValueError as error:  # the library's ValidationError is one
-        reason = " ".join(str(error).split())[:300]
-        raise DeclarationError(
-            f"{where}: answer_schema is no JSON schema: {reason}", "Correct the schema."
-        ) from error
-    if not isinstance(schema, dict) or cast("dict[str, Any]", schema).get("type") != "object":
-        raise DeclarationError(
-            f"{where}: the answer_schema must have type: object.",
-            "Wrap the answer in an object; its properties become columns of outputs.",
-        )
-    properties: list[str] = list(cast("dict[str, Any]", schema).get("properties", {}))
-    reserved = {*SCHEMAS["outputs"], *SCHEMAS["dead_letter"], "given_up", "parse_error"}
-    lower = [name.lower() for name in properties]  # column names of a Delta table ignore case
-    taken = [name for name in properties if name.lower() in reserved]
-    taken += [name for name in properties if lower.count(name.lower()) > 1]
-    if taken:
-        raise DeclarationError(
-            f"{where}: answer_schema has the properties {', '.join(sorted(taken))}, which are "
-            "columns of every outputs table or differ from each other by case only.",
-            "Rename these properties.",
-        )
-    return cast("dict[str, Any]", schema)
-
-
-def _column_type(schema: Any) -> str:
-    kind: Any = cast("dict[str, Any]", schema).get("type") if isinstance(schema, dict) else None
-    if isinstance(kind, list):  # a value that may be null has the column of its other type
-        others = [name for name in cast("list[Any]", kind) if name != "null"]
-        kind = others[0] if len(others) == 1 else None
-    if kind is None and isinstance(schema, dict) and "enum" in schema:
-        values = cast("list[Any]", schema["enum"])
-        kind = "string" if all(isinstance(value, str) for value in values) else None
-    return kind if kind in ("string", "integer", "number", "boolean") else "json"

@@ -108,7 +108,7 @@ def _summary(job: Job, tables: Tables, partition: str, speed: str) -> Iterator[s
     hit_rate = f"{100 * cached / prompt:.1f} %" if prompt else "none"
     yield f"  prefix hit rate {hit_rate}; {speed}"
     yield ""
-    shown = list(job.answer_columns) or ["text"]
+    shown = [column.name for column in job.answer_columns] or ["text"]
     outputs = tables.scan("outputs", partition).select("custom_id", *shown)
     for row in outputs.head(_SHOWN_ANSWERS).collect().iter_rows(named=True):
         answer = ", ".join(f"{column}: {row[column]}" for column in shown)

@@ -98,6 +98,7 @@ SCHEMAS: dict[TableName, pl.Schema] = {
     "requeued": _schema(
         ("custom_id", pl.String),
         ("request_hash", pl.String),
+        ("after_attempt", pl.Int32),  # the last one so far; later ones count anew
         ("requeued_at", pl.Datetime("us", "UTC")),
     ),
     "request_map": _schema(
@@ -240,6 +241,7 @@ SCHEMAS: dict[TableName, pl.Schema] = {
         ("accepted", pl.List(pl.Int64)),
         ("restarts", pl.Int32),
         ("finished_at", pl.Datetime("us", "UTC")),
+        ("ended", pl.String),  # see inference.history.Ended; null: complete
     ),
 }
 

@@ -6,11 +6,16 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import settings
 from support import MODEL, REPOSITORY, Declare
 
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.job import Job
 from acdc_dagster.tables import Tables
+
+# The same examples everywhere, however slow the machine.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,16 @@ def die(*_: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def die_after(append: Any) -> Any:
+    """Commit a chunk, and die."""
+
+    def appended(self: Any, rows: Any) -> None:
+        append(self, rows)
+        die()
+
+    return appended
+
+
 def die_with_new_file(folder: Path) -> None:
     """Die as soon as a data file that was not there is."""
     there = set(folder.rglob("*.parquet"))
@@ -26,11 +36,13 @@ def die_with_new_file(folder: Path) -> None:
 
 
 def main(root: str, plan_file: str, moment: str) -> None:
-    """Work, and die before a chunk is committed, or between its data file and its commit."""
+    """Work, and die before the first commit, between its data file and itself, or after it."""
     tables = Tables(root, "job")
     plan = Plan.model_validate_json(Path(plan_file).read_text())
     if moment == "before":
         Appender.append = die  # type: ignore[method-assign]
+    elif moment == "after":
+        Appender.append = die_after(Appender.append)  # type: ignore[method-assign]
     else:
         folder = Path(tables.uri("inference"))
         threading.Thread(target=die_with_new_file, args=(folder,), daemon=True).start()

@@ -10,6 +10,7 @@ from support import MODEL, Declare, write_table
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.job import Job
 from acdc_dagster.planning.stage import profile
+from acdc_dagster.prefix.reuse import apart
 from acdc_dagster.prefix.stage import sort_requests
 from acdc_dagster.reconcile.stage import OutputStats, reconcile
 from acdc_dagster.requests.stage import take_in
@@ -43,7 +44,13 @@ class Lineage:
         """Stages 1 to 3."""
         model = self.deployment.model(MODEL)
         take_in(self.job, self.deployment, self.tables, partition)
-        sort_requests(model, self.tables, partition, block_size=32)
+        sort_requests(
+            model,
+            self.tables,
+            partition,
+            block_size=32,
+            apart=apart(self.job, self.tables, partition),
+        )
         profile(self.job, self.deployment, model, self.tables, partition)
 
     def results(

@@ -136,7 +136,6 @@ def test_a_bad_answer_among_many_is_the_only_one(declare: Declare) -> None:
             prompt_dot_md="x",
         )
         parsed = parse_answers(job, pl.Series(texts))
-        assert parsed["x"].to_list() == expected
-        assert parsed["tags"][9] == '["é 9"]'
-        bad = parsed.with_row_index().filter(pl.col("parse_error").is_not_null())
-        assert bad["index"].to_list() == [5000, 5001]
+        assert parsed.columns["x"].to_list() == expected
+        assert parsed.columns["tags"][9] == '["é 9"]'
+        assert parsed.errors.is_not_null().arg_true().to_list() == [5000, 5001]

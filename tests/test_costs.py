@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 import yaml
 from support import Declare
-from support_outputs import LATE, START, STOP, Lineage, by_id, lineage
+from support_outputs import REFUSED, START, STOP, Lineage, by_id, lineage
 
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import DeclarationError
 from acdc_dagster.prices import Prices, TokenPrice
-from acdc_dagster.reconcile.costs import comparison
+from acdc_dagster.reconcile.costs import RunCosts, comparison
 from acdc_dagster.reconcile.run_record import Health, record_run
+from acdc_dagster.reconcile.savings import Saved
 from acdc_dagster.reconcile.stage import reconcile
 
 # 7.20 an hour is 0.002 a second.
@@ -70,7 +71,7 @@ def first_day(made: Lineage, **kwargs: Any) -> None:
         {
             "1-0": {**STOP, "text": "1", "completion_tokens": 7},
             "1-2": {**STOP, "text": "2", "completion_tokens": 1},
-            "1-3": LATE,
+            "1-3": REFUSED,
         },
         "1",
     )
@@ -78,7 +79,8 @@ def first_day(made: Lineage, **kwargs: Any) -> None:
 
 
 def costs(made: Lineage, partition: str, prices: Prices | None = PRICES) -> dict[str, Any]:
-    reconcile(made.job, made.tables, partition, prices)
+    of_runs = None if prices is None else RunCosts.of(made.tables, prices)
+    reconcile(made.job, made.tables, partition, of_runs)
     found: dict[str, Any] = by_id(made.tables.read("outputs", partition), ("cost",))
     return found
 
@@ -115,11 +117,32 @@ def test_without_prices_the_cost_is_not_known(made: Lineage) -> None:
     assert costs(made, "1")["1-0"] is None
 
 
+def test_savings_are_what_the_results_cost_where_they_were_computed(made: Lineage) -> None:
+    """A row that asks what another does, and on the second day all that the first answered."""
+    first_day(made)
+    of_runs = RunCosts.of(made.tables, PRICES)
+    first = reconcile(made.job, made.tables, "1", of_runs, "run").savings
+    assert (first.reused.rows, first.repeated) == (0, Saved(1, 17, pytest.approx(0.0013)))
+    made.prepare("2")
+    made.results({"2-3": {**STOP, "text": "3"}}, "2", run="later", minute=1)
+    told(made, "later", "2", seconds=3.0)
+    of_runs = RunCosts.of(made.tables, PRICES)
+    second = reconcile(made.job, made.tables, "2", of_runs, "later").savings
+    assert second.reused == Saved(3, 28, pytest.approx(0.002))
+    assert second.repeated.rows == 0
+    assert str(second) == (
+        "not computed: 3 rows (28 tokens, 0.0020 USD) whose answer was there before, 0 rows (0 "
+        "tokens, 0.0000 USD) that ask what another does"
+    )
+    unpriced = reconcile(made.job, made.tables, "2", None, "later").savings
+    assert unpriced.reused == Saved(3, 28, None)
+
+
 def test_the_comparison_counts_every_row(made: Lineage) -> None:
     """Three rows with an answer, 10 prompt tokens each, 4 of them cached."""
     first_day(made)
-    reconcile(made.job, made.tables, "1", PRICES)
-    found = comparison(made.tables, "1", PRICES)
+    reconcile(made.job, made.tables, "1", RunCosts.of(made.tables, PRICES))
+    found = comparison(made.tables, "1", RunCosts.of(made.tables, PRICES))
     assert (found.prompt_tokens, found.cached_tokens, found.completion_tokens) == (30, 12, 15)
     # 18 at 1000, 12 at 500, 15 at 2000, each for 10^6 tokens
     assert found.online == pytest.approx(0.054)
@@ -129,15 +152,19 @@ def test_the_comparison_counts_every_row(made: Lineage) -> None:
         "30 prompt tokens (12 cached) and 15 answer tokens. This job: 0.0020 USD; the same tokens "
         "at theirs: 0.0270 USD in batches, 0.0540 USD on-line."
     )
-    assert "not known" in str(comparison(made.tables, "1", Prices(compare=None)))
+    assert "not known" in str(
+        comparison(made.tables, "1", RunCosts.of(made.tables, Prices(compare=None)))
+    )
 
 
 def test_a_run_is_recorded_once_with_its_health(made: Lineage) -> None:
     """Four ids in a minute of 120 items, one of four without an answer."""
     first_day(made, seconds=1.5)
-    stats = reconcile(made.job, made.tables, "1", PRICES)
+    stats = reconcile(made.job, made.tables, "1", RunCosts.of(made.tables, PRICES))
     for _ in range(2):
-        health = record_run(made.job, made.tables, "1", "run", PRICES, stats)
+        health = record_run(
+            made.job, made.tables, "1", "run", RunCosts.of(made.tables, PRICES), stats
+        )
     assert health == Health(
         computed=3,
         seconds=1.5,
@@ -151,9 +178,11 @@ def test_a_run_is_recorded_once_with_its_health(made: Lineage) -> None:
     (row,) = made.tables.read("runs", "1").iter_rows(named=True)
     assert (row["engine"], row["device"], row["currency"]) == ("test 1", "cpu", "USD")
     assert json.loads(row["declaration"])["model"] == made.job.declared.model
-    assert json.loads(row["failures"]) == {"transient": 1}
+    assert json.loads(row["failures"]) == {"permanent": 1}
     assert json.loads(row["plan"])["model"] == row["model"]
-    nothing_new = record_run(made.job, made.tables, "1", "again", PRICES, stats)
+    nothing_new = record_run(
+        made.job, made.tables, "1", "again", RunCosts.of(made.tables, PRICES), stats
+    )
     assert (nothing_new.computed, nothing_new.items_per_minute) == (0, None)
     assert made.tables.count("runs", "1") == 2
 

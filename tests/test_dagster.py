@@ -13,6 +13,7 @@ from support import MODEL, REPOSITORY, Declare, request_line, write_table
 
 from acdc_dagster.definitions import build
 from acdc_dagster.deployment import Deployment
+from acdc_dagster.errors import DeclarationError
 from acdc_dagster.lineage import stages
 from acdc_dagster.lineage.assets import STAGES
 
@@ -266,6 +267,27 @@ def test_a_broken_job_does_not_hide_behind_another(
     assert "other/defs.yaml:3" in done.stderr
     assert "did you mean model?" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_job_of_another_type_is_no_batch_job(deployment: Deployment, declare: Declare) -> None:
+    """A misspelt component does not make the job disappear without a word."""
+    sample(deployment, declare)
+    file = deployment.root / "assets" / "sample" / "defs.yaml"
+    file.write_text(file.read_text().replace("InferenceComponent", "InferenceComponnt"))
+    with pytest.raises(DeclarationError) as told:
+        deployment.job("sample")
+    assert "sample/defs.yaml:" in told.value.problem
+    assert "BatchInferenceComponnt" in told.value.problem
+    assert "BatchInferenceComponent" in told.value.remedy
+
+
+def test_what_only_dagster_can_judge_names_the_declaration(
+    deployment: Deployment, declare: Declare
+) -> None:
+    """A cron line of five fields that is none."""
+    sample(deployment, declare, schedule="99 99 * * *")
+    with pytest.raises(DeclarationError, match=r"sample/defs\.yaml: .*99 99"):
+        build(deployment)
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,8 @@ def test_an_unknown_field_names_the_known_ones(
         (job(sampling={"seed": 2**63}), "seed", ["9223372036854775807"]),
         (job(sampling={"stop": "END"}), "stop", ["list"]),
         (job(owners=["team:a", "bob"]), "owners", ["'bob'", "team:name", "e-mail"]),
+        (job(owners=["team:"]), "owners", ["'team:'", "team:name"]),
+        (job(owners=["a@b"]), "owners", ["'a@b'", "e-mail"]),
         (job(schedule="every day"), "schedule", ["five fields"]),
         (job(schedule="a b c d e"), "schedule", ["cron"]),
         (job(timezone="Mars/Phobos"), "timezone", ["Mars/Phobos"]),
@@ -154,6 +156,21 @@ def test_an_unknown_field_names_the_known_ones(
             job(source=BY_DAY, partitions={"cadence": "static", "keys": ["a"], "end": "2026"}),
             "partitions",
             ["start and end belong to a time cadence"],
+        ),
+        (
+            job(source=BY_DAY, partitions={"cadence": "static", "keys": ["a", "b", "a"]}),
+            "partitions",
+            ["'a' twice"],
+        ),
+        *(
+            (job(source=BY_DAY, partitions={"cadence": cadence, **times}), "partitions", [said])
+            for cadence, times, said in (
+                ("daily", {"start": "2026-11-02T10:00"}, "start: no daily"),
+                ("hourly", {"start": "2026-11-02T10:30"}, "start: no hourly"),
+                ("weekly", {"start": "2026-11-02", "end": "2026-11-08"}, "end: no weekly"),
+                ("monthly", {"start": "2026-11-02", "end": "2026-12-01"}, "end: no monthly"),
+                ("monthly", {"start": "2026-01-31"}, "not all months have a day 31"),
+            )
         ),
     ],
 )
@@ -298,10 +315,10 @@ def test_a_schema_that_cannot_be_used(
     ("text", "said"),
     [
         (None, "does not exist"),
-        ("", "answer_schema"),
+        ("", "not valid JSON"),
         ("[]", "answer_schema"),
         ("true", "answer_schema"),
-        ("{1: 2, type: object}", "answer_schema"),
+        ("{1: 2, type: object}", "not valid JSON: Expecting property name"),
         ('{"type": "object",\n', "line 2"),
     ],
 )
@@ -314,13 +331,6 @@ def test_a_schema_file_that_is_no_schema(
     assert_told(error, defs.with_name("answer.json"), said)
 
 
-@pytest.mark.parametrize("name", ["custom_id", "status", "text", "model"])
-def test_an_answer_that_would_hide_a_column(declare: Declare, defs: Path, name: str) -> None:
-    """A property with the name of a column of `outputs` is refused before anything runs."""
-    schema = {"type": "object", "properties": {name: {"type": "string"}}}
-    assert_told(refused(declare, job(answer_schema=schema)), defs, name)
-
-
 def test_what_is_right_is_taken(declare: Declare) -> None:
     """A whole declaration gives the job with its files read."""
     found = declare(
@@ -331,7 +341,7 @@ def test_what_is_right_is_taken(declare: Declare) -> None:
             prompt="tag.md",
             sampling={"temperature": 0.5, "seed": 7, "stop": ["END"]},
             answer_schema="answer.json",
-            partitions={"cadence": "weekly", "start": date(2026, 11, 1), "end": "2026-12-01"},
+            partitions={"cadence": "weekly", "start": date(2026, 11, 1), "end": "2026-12-06"},
             schedule="0 2 * * *",
             timezone="Europe/Berlin",
             owners=["team:catalogue", "a@example.org"],
@@ -340,7 +350,7 @@ def test_what_is_right_is_taken(declare: Declare) -> None:
         answer_dot_json=json.dumps(OBJECT),
     )
     assert (found.name, found.prompt, found.answer_schema) == ("job", "{{ title }}\n", OBJECT)
-    assert found.answer_columns == {"a": "string"}
+    assert [(column.name, column.kind) for column in found.answer_columns] == [("a", "string")]
     assert found.declared.partitions.start == date(2026, 11, 1)
     assert found.declared.sampling.as_body()["seed"] == 7
 

@@ -28,6 +28,21 @@ def test_the_window_is_kept_full_in_the_given_order() -> None:
     assert not dispatch.answered("r1")
 
 
+def test_each_choice_of_a_sampled_request_takes_a_place() -> None:
+    """Eight for a request with n = 8; a greedy one is computed once, whatever its n."""
+    asked = [(8, 1.0), (8, 0.0), (8, 1.0), (8, 0.0), (1, 1.0), (1, 0.0)]
+    samplings = [f'{{"max_tokens": 4, "temperature": {heat}, "n": {n}}}' for n, heat in asked]
+    made = (Request(f"r{n}", b"\0\0", 1, text, 4, 0) for n, text in enumerate(samplings))
+    dispatch = Dispatch(made, max_num_seqs=6, request_seconds=None)
+    assert names(dispatch.take()) == ["r0", "r1", "r2"]  # 8 + 1 are fewer than 12
+    assert dispatch.answered("r1")
+    assert dispatch.take() == []
+    assert dispatch.answered("r0")
+    assert names(dispatch.take()) == ["r3", "r4", "r5"]
+    assert dispatch.waiting() == ["r3", "r4", "r5"]  # the first one has all six places
+    assert dispatch.given == 1
+
+
 def run(count: int, size: int, killers: set[str], chance: float, seed: int) -> tuple[dict, int]:
     """Drive an engine that dies of some requests, and now and then of nothing.
 

@@ -79,7 +79,7 @@ def test_a_prepared_partition_is_planned_without_a_gpu(
     assert {str(each.pool) for each in found.choice.candidates} == {"H100:8", "L4:2"}
     fastest = min(each.seconds for each in found.choice.candidates)
     assert found.choice.best.seconds <= 1.02 * fastest
-    assert str(found.choice.best.layout) in found.why[0]
+    assert str(found.choice.best.layout) in found.plan.why[0]
 
 
 def test_answers_are_expected_as_in_earlier_partitions(

@@ -110,7 +110,7 @@ def test_each_column_says_what_it_holds(deployment: Deployment, declare: Declare
     made.prepare()
     made.results({one: {**STOP, "text": '{"x": 1}'} for one in "abc"})
     made.reconcile()
-    shown = table_metadata(made.tables, "outputs", PARTITION, made.job.answer_descriptions)[
+    shown = table_metadata(made.tables, "outputs", PARTITION, made.job.answer_columns)[
         "dagster/column_schema"
     ]
     described = {column.name: column.description for column in shown.columns}

@@ -1,5 +1,6 @@
 """Answers back to rows: what models really write, and stages materialised out of order."""
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -83,8 +84,8 @@ def test_an_answer_that_fits_becomes_a_typed_value(
 ) -> None:
     """Each JSON type has its column type; a value that may be null has that of its other type."""
     parsed = parse_answers(job(x=kind), pl.Series([text]))
-    assert parsed["x"].to_list() == [value]
-    assert parsed["parse_error"].to_list() == [None]
+    assert parsed.columns["x"].to_list() == [value]
+    assert parsed.errors.to_list() == [None]
 
 
 @pytest.mark.parametrize(
@@ -108,8 +109,8 @@ def test_an_ugly_answer_costs_its_neighbours_nothing(
     good = {"integer": '{"x": 1}', "number": '{"x": 1}', "string": '{"x": "a"}'}
     fine = good.get(kind["type"], '{"x": []}')
     parsed = parse_answers(job(x=kind), pl.Series([fine, text, fine]))
-    assert parsed["parse_error"].is_null().to_list() == [True, False, True]
-    assert parsed["x"].is_null().to_list() == [False, True, False]
+    assert parsed.errors.is_null().to_list() == [True, False, True]
+    assert parsed.columns["x"].is_null().to_list() == [False, True, False]
 
 
 def test_a_property_that_changed_its_type_stops_before_anything_runs(
@@ -126,11 +127,32 @@ def test_a_property_that_changed_its_type_stops_before_anything_runs(
     check_columns(job(x={"type": "integer"}, y={"type": "string"}), tables(after))
 
 
-@pytest.mark.parametrize("names", [("message",), ("Status",), ("given_up",), ("a", "A")])
-def test_a_property_that_no_column_can_have_is_refused_at_once(
+OURS = ("reasoning", "Status", "cost", "partition_key")
+HELPERS = ("message", "run_id", "elsewhere", "attempt", "given_up", "answer", "error", "errors")
+
+
+def test_a_property_may_have_any_name(
+    job: Callable[..., Job], deployment: Deployment, tables: TablesOf
+) -> None:
+    """That of a column of ours gets a prefix; names that stage 5 uses on its way are free."""
+    names = (*OURS, *HELPERS)
+    made = job(**{name: {"type": "string"} for name in names})
+    prepare(made, deployment, tables(made))
+    answer(tables(made), json.dumps({name: f"the {name}" for name in names}))
+    reconcile(made, tables(made), PARTITION)
+    row = tables(made).read("outputs", PARTITION).row(0, named=True)
+    assert {name: row[name] for name in HELPERS} == {name: f"the {name}" for name in HELPERS}
+    assert {name: row[f"answer_{name}"] for name in OURS} == {name: f"the {name}" for name in OURS}
+    assert (row["status"], row["reasoning"], row["cost"]) == ("ok", None, None)
+    described = {column.name: column.description for column in made.answer_columns}
+    assert described["answer_cost"] == "The property cost of the answer."
+
+
+@pytest.mark.parametrize("names", [("a", "A"), ("cost", "answer_cost"), ("Cost", "cost")])
+def test_properties_that_would_be_one_column_are_refused_at_once(
     job: Callable[..., Job], names: tuple[str, ...]
 ) -> None:
-    """Names of our own columns, in any case, and names that differ by case only."""
+    """Names that differ by case only, or have the prefix of another."""
     with pytest.raises(DeclarationError, match="Rename these properties"):
         job(**{name: {"type": "string"} for name in names})
 

@@ -10,9 +10,11 @@ from support_outputs import LATE, LENGTH, PARTITION, REFUSED, STOP, Lineage, lin
 
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import IncompleteError
-from acdc_dagster.planning.stage import read_retry_plan
+from acdc_dagster.inference.left import left_of
+from acdc_dagster.planning.stage import read_plan, read_retry_plan
 from acdc_dagster.prefix.sequences import token_list
 from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer
+from acdc_dagster.reconcile.dead_letters import dead_letters, requeue
 from acdc_dagster.reconcile.retry import RetryRound, plan_retries
 
 SCHEMA = {
@@ -153,21 +155,60 @@ def test_what_is_queued_again_has_all_its_attempts_again(made: Lineage) -> None:
     """Also what no retry is allowed for; once answered it is left alone."""
     made.results({**dict.fromkeys("abcd", GOOD), "e": REFUSED})
     assert planned(made) is None
-    (hashed,) = made.tables.read("inference").filter(pl.col("error_class").is_not_null())[
-        "request_hash"
-    ]
-    made.tables.appender("requeued", "one").append(
-        [
-            {
-                "partition_key": PARTITION,
-                "custom_id": "e",
-                "request_hash": hashed,
-                "requeued_at": made.tables.read("inference")["finished_at"].max(),
-            }
-        ]
-    )
+    made.reconcile()
+    requeue(made.tables, dead_letters(made.tables).filter(pl.col("custom_id") == "e"))
     assert planned(made) == RetryRound(2, {"permanent": 1})
     made.results({"e": LATE}, attempt=2, minute=5)
     assert planned(made) == RetryRound(3, {"transient": 1})
     made.results({"e": GOOD}, attempt=3, minute=6)
     assert planned(made) is None
+
+
+def test_a_clock_that_lags_asks_nothing_again(made: Lineage) -> None:
+    """The attempt after a row was queued again counts, whenever its worker says that it ended."""
+    made.results({**dict.fromkeys("abcd", GOOD), "e": REFUSED}, minute=60)
+    made.reconcile()
+    requeue(made.tables, dead_letters(made.tables))
+    assert planned(made) == RetryRound(2, {"permanent": 1})
+    made.results({"e": REFUSED}, attempt=2, minute=1)
+    assert planned(made) is None
+    made.reconcile()
+    assert made.dead("attempts")["e"] == 2
+
+
+def test_a_bad_hour_elsewhere_is_no_failure_here(deployment: Deployment, declare: Declare) -> None:
+    """Another day asked the same: its refusal counts here, its lateness does not."""
+    rows = [{"id": f"{day}-{one}", "day": day, "text": one} for day in "12" for one in "ab"]
+    made = lineage(deployment, declare, rows, prompt="Count {{ text }}", retries={"transient": 1})
+    for day in "12":
+        made.prepare(day)
+    made.results({"1-a": LATE, "1-b": REFUSED}, "1")
+    made.results({"1-a": LATE}, "1", attempt=2, minute=1)
+
+    def planned_on(day: str) -> RetryRound | None:
+        return plan_retries(made.job, deployment.model(MODEL), made.tables, day)
+
+    assert planned_on("1") is None
+    shard = read_plan(made.tables, "2").shards[0]
+    assert left_of(made.tables, "2", shard).requests == 1
+    with pytest.raises(IncompleteError, match="'2-a'"):
+        made.reconcile("2")
+    made.results({"2-a": LATE}, "2", minute=2)
+    assert planned_on("2") == RetryRound(2, {"transient": 1})
+    again = read_retry_plan(made.tables, "2").shards[0]
+    assert left_of(made.tables, "2", again, attempt=2).requests == 1
+    made.results({"2-a": LATE}, "2", attempt=2, minute=3)
+    assert planned_on("2") is None
+    for day in "12":
+        assert made.reconcile(day).ledger.balanced
+        assert made.dead("error_class", "attempts", partition=day) == {
+            f"{day}-a": ("transient", 2),
+            f"{day}-b": ("permanent", 1),
+        }
+    requeue(made.tables, dead_letters(made.tables, "2", "transient"))
+    assert planned_on("2") == RetryRound(3, {"transient": 1})
+    made.results({"2-a": {**STOP, "text": "1"}}, "2", attempt=3, minute=4)
+    for day in "12":  # an answer serves both
+        assert planned_on(day) is None
+        made.reconcile(day)
+        assert made.outputs("text", partition=day) == {f"{day}-a": "1"}

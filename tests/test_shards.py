@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from acdc_dagster.planning.sample import sample_positions, sample_size
 from acdc_dagster.planning.shards import (
     cut_points,
     request_cost,
@@ -181,32 +180,3 @@ def test_a_long_context_costs_more_than_its_tokens() -> None:
 def test_nothing_to_cut() -> None:
     """Without requests there are no shards."""
     assert cut_points(np.zeros(0, dtype=np.int64), np.zeros(0), 3) == []
-
-
-@pytest.mark.parametrize(
-    ("rows", "size"),
-    [(0, 0), (1, 1), (399, 399), (400, 400), (401, 400), (8000, 400), (8001, 401), (10**6, 50_000)],
-)
-def test_sample_size(rows: int, size: int) -> None:
-    """Five percent, but at least 400 rows where there are as many."""
-    assert sample_size(rows) == size
-
-
-@pytest.mark.parametrize("rows", [0, 1, 400, 5000, 20_000])
-def test_a_sample_is_of_the_rows(rows: int) -> None:
-    """Positions are sorted, without repeats, and the same again for the same seed."""
-    at = sample_positions(rows)
-    assert len(at) == sample_size(rows)
-    assert sorted(set(at.tolist())) == at.tolist()
-    assert all(0 <= position < rows for position in at)
-    assert (sample_positions(rows) == at).all()
-
-
-def test_a_sample_is_uniform_over_the_order() -> None:
-    """Every tenth of the order is in it by about a tenth, and another seed chooses others."""
-    at = sample_positions(20_000)
-    tenths = np.bincount(at // 2000, minlength=10)
-    assert tenths.sum() == 1000
-    assert tenths.min() > 60
-    assert tenths.max() < 140
-    assert sample_positions(20_000, seed=1).tolist() != at.tolist()

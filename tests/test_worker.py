@@ -24,6 +24,8 @@ from acdc_dagster.inference.engines.process import Stopped
 from acdc_dagster.inference.events import Event
 from acdc_dagster.inference.worker import WorkOrder, work
 from acdc_dagster.planning.plan import Plan
+from acdc_dagster.prices import Prices
+from acdc_dagster.reconcile.costs import run_costs
 from acdc_dagster.schemas import row_schema
 from acdc_dagster.tables import Appender, TableError, Tables
 from benchmarks.recorded import simulated_plan
@@ -107,6 +109,7 @@ def test_a_shard_is_answered_once_and_its_run_remembered(tables: Tables) -> None
     assert (row["engine"], row["device"]) == ("recorded 1", "simulated")
     assert json.loads(row["settings"])["max_num_seqs"] == 4
     assert 0 < row["batch_fill"] <= 1
+    assert row["ended"] == "complete"
 
 
 def test_a_request_that_kills_the_engine_costs_only_itself(tables: Tables) -> None:
@@ -144,6 +147,8 @@ def test_an_engine_that_dies_too_often_fails_the_worker(tables: Tables) -> None:
     assert "engine_restarts" in failure.value.remedy
     assert set(results(tables).values()) == {None}
     assert len(results(tables)) <= 20
+    (row,) = tables.read("history", PARTITION).iter_rows(named=True)
+    assert (row["ended"], row["restarts"]) == ("failed", 3)
 
 
 def test_an_engine_that_dies_at_its_start_fails_at_once_with_its_last_words(
@@ -202,6 +207,9 @@ def test_when_told_to_stop_running_requests_end_and_the_rest_waits(tables: Table
         run(tables, plan_of(100, {"step_seconds": 0.05}), stop=stop, tell=tell_in_mid_work)
     some = results(tables)
     assert 0 < len(some) < 100
+    history = tables.read("history", PARTITION)
+    assert set(history["ended"]) == {"stopped"}
+    assert history["requests"].sum() == len(some)
     finished = run(tables, plan_of(100))
     assert finished.computed == 100 - len(some)
     assert len(results(tables)) == 100
@@ -295,6 +303,33 @@ def test_a_crash_around_a_commit_costs_that_chunk_only(
     finished = run(tables, plan)
     assert finished.computed == 40
     assert len(results(tables)) == 40
+
+
+def test_a_killed_worker_has_its_row_in_history(tables: Tables, tmp_path: Path) -> None:
+    """Of what it had committed, written once by the next worker of its shard, with its cost."""
+    fill(tables, 40)
+    plan = plan_of(40, {"step_seconds": 0.02})
+    file = tmp_path / "plan.json"
+    file.write_text(plan.model_dump_json())
+    crashed = [sys.executable, str(REPOSITORY / "tests" / "crashing_worker.py")]
+    ended = subprocess.run([*crashed, tables.root, str(file), "after"], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    kept = tables.read("inference", PARTITION)
+    assert 0 < kept.height < 40
+    assert tables.count("history", PARTITION) == 0
+    for _ in range(2):
+        run(tables, plan)
+    killed, complete = tables.read("history", PARTITION).sort("ended", descending=True).to_dicts()
+    assert (killed["ended"], complete["ended"]) == ("killed", "complete")
+    assert killed["requests"] == kept.height == 40 - complete["requests"]
+    assert killed["completion_tokens"] == kept["completion_tokens"].sum()
+    assert (killed["engine"], killed["device"]) == ("recorded 1", None)
+    took = kept["finished_at"].max() - kept["started_at"].min()  # type: ignore[operator]
+    assert killed["seconds"] == pytest.approx(took.total_seconds())
+    assert killed["seconds"] > 0
+    costs = run_costs(tables, PARTITION, Prices(device_hour=3600.0))
+    assert costs is not None
+    assert costs["run_cost"].sum() == pytest.approx(killed["seconds"] + complete["seconds"])
 
 
 def test_a_second_attempt_does_what_is_in_retries(tables: Tables) -> None:

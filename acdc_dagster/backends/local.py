@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO
@@ -18,7 +18,7 @@ from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import BackendError
 from acdc_dagster.inference.events import Event
 from acdc_dagster.inference.left import left_of
-from acdc_dagster.planning.plan import Plan
+from acdc_dagster.planning.plan import Plan, Shard
 from acdc_dagster.tables import Tables
 
 # What a worker gets to finish a step of its engine and commit after it was told to stop; a step of
@@ -81,7 +81,8 @@ def run_local(
     }
     messages: queue.Queue[_Message] = queue.Queue()
     order = ["--partition", partition, "--run-id", run_id, "--attempt", str(attempt)]
-    with _children(plan, tables, order, environment, messages) as children:
+    on_gpus = deployment.environment.pool is not None
+    with _children(plan, tables, order, environment, on_gpus, messages) as children:
         on_progress(Progress.over(list(latest.values())))
         open_ends = 2 * len(children)  # standard output and error of each
         while open_ends:
@@ -129,6 +130,7 @@ def _children(
     tables: Tables,
     order: list[str],
     environment: dict[str, str],
+    on_gpus: bool,
     messages: "queue.Queue[_Message]",
 ) -> Generator[list[_Child]]:
     children: list[_Child] = []
@@ -143,7 +145,7 @@ def _children(
                 stdin=subprocess.PIPE,  # closed by the system if this process dies
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=environment,
+                env=environment | (devices_of(plan, shard, environment) if on_gpus else {}),
                 text=True,
                 errors="replace",
             )
@@ -165,6 +167,27 @@ def _children(
             except subprocess.TimeoutExpired:
                 child.process.kill()
                 child.process.wait()
+
+
+def devices_of(plan: Plan, shard: Shard, environment: Mapping[str, str]) -> dict[str, str]:
+    """The GPUs of one replica: as many as share its layers, of those that this process may use.
+
+    Raises:
+        BackendError: The environment allows fewer than the plan takes.
+    """
+    size = plan.engine.tensor_parallel
+    needed = size * len(plan.shards)
+    allowed = environment.get("CUDA_VISIBLE_DEVICES")
+    devices = allowed.split(",") if allowed else [str(at) for at in range(needed)]
+    if len(devices) < needed:
+        raise BackendError(
+            f"CUDA_VISIBLE_DEVICES allows {len(devices)} GPUs ({allowed}), and the plan takes "
+            f"{needed}.",
+            "Lower backends.local.pool to what there is and materialise profile again, or allow "
+            "more.",
+        )
+    first = shard.number * size
+    return {"CUDA_VISIBLE_DEVICES": ",".join(devices[first : first + size])}
 
 
 def _forward(

@@ -7,17 +7,30 @@ alone twice. Each death so costs at most half a window of waiting, and innocent 
 answered meanwhile.
 """
 
+import json
 import time
 from collections import deque
 from collections.abc import Iterator
+from functools import lru_cache
+from itertools import accumulate
 
 from acdc_dagster.inference.engines.protocol import Request
 
-# Requests given to the engine for each that it can run at once, so that a free place never waits
+# Sequences given to the engine for each that it can run at once, so that a free place never waits
 # for the worker, even when a whole batch ends in one step.
 _WINDOW = 2
 # A request is the reason if the engine died so often while it had nothing else.
 _DEATHS_ALONE = 2
+
+
+@lru_cache(1024)  # a job's requests have few different samplings
+def sequences_of(sampling: str) -> int:
+    """Places that a request takes in the engine's batch.
+
+    One for each of its choices, but for a greedy one, which is computed once.
+    """
+    asked = json.loads(sampling)
+    return asked.get("n", 1) if asked.get("temperature") else 1
 
 
 class Dispatch:
@@ -25,7 +38,7 @@ class Dispatch:
 
     Args:
         requests: In the order in which they are to run.
-        max_num_seqs: Requests that the engine runs at once.
+        max_num_seqs: Sequences that the engine runs at once.
         request_seconds: The engine has a request so long at most; None for ever.
     """
 
@@ -37,6 +50,7 @@ class Dispatch:
         self._size = max_num_seqs
         self._seconds = request_seconds
         self._given: dict[str, tuple[Request, float]] = {}
+        self._sequences = 0  # of the requests that are given
         self._probing = False  # nothing new is given out until all suspects are answered
         self._suspects: deque[list[Request]] = deque()
         self._deaths_alone: dict[str, int] = {}
@@ -57,18 +71,21 @@ class Dispatch:
         if not self._given and not self._suspects:
             self._probing = False
         if not self._probing:
-            while self._next is not None and len(self._given) + len(taken) < _WINDOW * self._size:
+            sequences = self._sequences
+            while self._next is not None and sequences < _WINDOW * self._size:
                 taken.append(self._next)
+                sequences += sequences_of(self._next.sampling)
                 self._next = next(self._requests, None)
         elif not self._given:
             taken = self._suspects.popleft()
         now = time.monotonic()
+        self._sequences += sum(sequences_of(request.sampling) for request in taken)
         self._given.update((request.request_hash, (request, now)) for request in taken)
         return taken
 
     def answered(self, request_hash: str) -> bool:
         """Note an answer; False if nobody waits for it (any more)."""
-        return self._given.pop(request_hash, None) is not None
+        return self._taken_back(request_hash)
 
     def overdue(self) -> list[str]:
         """Take back the requests that the engine has had for too long."""
@@ -77,7 +94,7 @@ class Dispatch:
         latest = time.monotonic() - self._seconds
         late = [name for name, (_, since) in self._given.items() if since < latest]
         for name in late:
-            del self._given[name]
+            self._taken_back(name)
         return late
 
     def waiting(self) -> list[str]:
@@ -85,9 +102,11 @@ class Dispatch:
 
         It begins them in the order in which it got them.
         """
-        late = list(self._given)[self._size :]
+        widths = (sequences_of(request.sampling) for request, _ in self._given.values())
+        before = accumulate(widths, initial=0)
+        late = [name for name, at in zip(self._given, before, strict=False) if at >= self._size]
         for name in late:
-            del self._given[name]
+            self._taken_back(name)
         return late
 
     def died(self) -> str | None:
@@ -98,6 +117,7 @@ class Dispatch:
         """
         suspects = [request for request, _ in self._given.values()]
         self._given.clear()
+        self._sequences = 0
         if not suspects:
             return None
         self._probing = True
@@ -111,3 +131,11 @@ class Dispatch:
             return name
         self._suspects.appendleft(suspects)
         return None
+
+    def _taken_back(self, request_hash: str) -> bool:
+        """Have the engine's place free again; False if it did not have the request."""
+        request, _ = self._given.pop(request_hash, (None, 0.0))
+        if request is None:
+            return False
+        self._sequences -= sequences_of(request.sampling)
+        return True

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from acdc_dagster.failures import counts_for
 from acdc_dagster.inference.engines.protocol import Request
 from acdc_dagster.inference.image_reader import ImageReader
 from acdc_dagster.planning.plan import Shard
@@ -60,8 +61,8 @@ class Left:
 def left_of(tables: Tables, partition: str, shard: Shard, attempt: int = 1) -> Left:
     """What is left of a shard.
 
-    A result counts wherever it was computed: a hash covers all that shapes the answer, and a
-    request whose answers are meant to differ has a hash of its own.
+    An answer counts wherever it was computed: a hash covers all that shapes it, and a request whose
+    answers are meant to differ has a hash of its own. For failures see `failures.counts_for`.
 
     Args:
         tables: The job's tables.
@@ -77,7 +78,8 @@ def left_of(tables: Tables, partition: str, shard: Shard, attempt: int = 1) -> L
         .filter(pl.col("position").is_between(shard.start, shard.stop, closed="left"))
         .select("position", "request_hash", pl.col("max_tokens").fill_null(0), "lcp")
     )
-    done = tables.scan("inference").filter(pl.col("attempt") >= attempt).select("request_hash")
+    results = tables.scan("inference").filter(counts_for(partition), pl.col("attempt") >= attempt)
+    done = results.select("request_hash")
     for low, high in _hash_ranges(shard.requests + tables.count("inference")):
         within = pl.col("request_hash").str.head(2).is_between(pl.lit(low), pl.lit(high))
         some = asked.filter(within)

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Event as Flag
 from uuid import uuid4
@@ -13,12 +14,12 @@ from acdc_dagster.inference.dispatch import Dispatch
 from acdc_dagster.inference.engines.process import VLLM, EngineDied, EngineProcess, Stopped
 from acdc_dagster.inference.engines.protocol import Answer, unanswered
 from acdc_dagster.inference.events import Event, Throttle
-from acdc_dagster.inference.history import history_row
+from acdc_dagster.inference.history import Ended, history_row, remember, remember_killed
 from acdc_dagster.inference.left import Left, left_of, requests_of
 from acdc_dagster.inference.meter import Meter
 from acdc_dagster.inference.results import Results
 from acdc_dagster.planning.plan import Plan, Shard
-from acdc_dagster.tables import Tables
+from acdc_dagster.tables import TableError, Tables
 
 _TELL_SECONDS = 2.0
 _WAIT = 0.5  # seconds between looks at signals and limits while the engine says nothing
@@ -79,10 +80,15 @@ def work(
     meter = Meter(shard, left.requests, plan.engine.max_num_seqs)
     if left.requests:
         shift = _Shift(order, plan, tables, meter, tell, stop, adapter)
-        shift.run(shard, left)
-        history = tables.appender("history", f"{order.run_id}/{shift.worker}")
-        ran = (shift.engine, shift.device)
-        history.append([history_row(order.partition, order.run_id, plan, meter, *ran)])
+        try:
+            shift.run(shard, left)
+        except Exception as error:
+            with suppress(TableError):  # the first fault is the one to tell
+                shift.remember("stopped" if isinstance(error, Stopped) else "failed")
+            raise
+        shift.remember("complete")
+    if order.attempt == 1:  # which looks after later attempts too, as soon as it runs again
+        remember_killed(tables, order.partition, plan, shard.number)
     return meter.event("finished")
 
 
@@ -148,6 +154,14 @@ class _Shift:
                 engine.close()
         if dispatch.more:
             raise Stopped
+
+    def remember(self, ended: Ended) -> None:
+        """Leave a row in `history`, unless no engine was up. Raises TableError."""
+        if not self.engine:
+            return
+        order, ran = self._order, (self.engine, self.device, ended)
+        row = history_row(order.partition, order.run_id, self._plan, self._meter, *ran)
+        remember(self._tables, self.worker, row)
 
     def _answer_all(
         self, dispatch: Dispatch, engine: EngineProcess, results: Results

@@ -58,10 +58,11 @@ def stage_assets(job: Job, tables: Tables, model_revision: str | None) -> list[d
     """
     asked = version_of(job.prompt_version, job.declared.source.model_dump())
     by_tokens = TOKENS in (job.prompt or "") or job.declared.too_long.split is not None
+    replicas = job.declared.replicas
     versions = {
         "raw_requests": version_of(asked, model_revision) if by_tokens else asked,
         "sorted_requests": version_of("1", model_revision),
-        "profile": "1",
+        "profile": version_of("2", job.declared.engine.model_dump(exclude_unset=True), replicas),
         "inference": version_of("1", model_revision),
         "outputs": version_of("1", job.answer_schema),
     }

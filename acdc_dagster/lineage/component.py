@@ -8,7 +8,7 @@ import dagster as dg
 from pydantic import BaseModel
 
 from acdc_dagster.deployment import Deployment
-from acdc_dagster.errors import ModelError
+from acdc_dagster.errors import DeclarationError, ModelError
 from acdc_dagster.job import BatchJob, Job
 from acdc_dagster.lineage.assets import stage_assets
 from acdc_dagster.lineage.partitions import partitions_of
@@ -44,8 +44,19 @@ class BatchInferenceComponent(dg.Component):
         return cls(job)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """The job's assets, its Dagster job and its schedule."""
-        deployment = Deployment.load(context.project_root)
+        """The job's assets, its Dagster job and its schedule.
+
+        Raises:
+            DeclarationError: Dagster refuses one of them: a cron line, an owner, a partition key.
+        """
+        try:
+            return self._definitions(Deployment.load(context.project_root))
+        except dg.DagsterInvalidDefinitionError as error:
+            raise DeclarationError(
+                f"{self.job.folder / 'defs.yaml'}: {error}", "Correct the field."
+            ) from error
+
+    def _definitions(self, deployment: Deployment) -> dg.Definitions:
         try:
             revision = deployment.model(self.job.declared.model).revision
         except ModelError:  # the assets say so when they run; the UI loads without the model

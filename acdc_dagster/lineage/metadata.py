@@ -1,20 +1,25 @@
 """What a person sees of a table in the Dagster UI."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 import polars as pl
 
+from acdc_dagster.answer_schema import AnswerColumn
 from acdc_dagster.columns import DESCRIPTIONS
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import SourceError
 from acdc_dagster.job import Job
 from acdc_dagster.lineage import markdown
+from acdc_dagster.planning.choice import Choice
+from acdc_dagster.planning.forecast_report import candidate_table
+from acdc_dagster.planning.plan import Plan
 from acdc_dagster.prefix.examine.columns import order_of_columns
 from acdc_dagster.prefix.image_store import ImageStats
 from acdc_dagster.reconcile.costs import Comparison
 from acdc_dagster.reconcile.run_record import Health
+from acdc_dagster.reconcile.savings import Savings
 from acdc_dagster.requests.stage import source_of
 from acdc_dagster.requests.tables.table import TableSource
 from acdc_dagster.schemas import SCHEMAS, TableName
@@ -36,7 +41,7 @@ _HIDDEN: dict[TableName, tuple[str, ...]] = {
 
 
 def table_metadata(
-    tables: Tables, name: TableName, partition: str, described: Mapping[str, str] | None = None
+    tables: Tables, name: TableName, partition: str, answers: Sequence[AnswerColumn] = ()
 ) -> dict[str, Any]:
     """Place, row count, columns and the first rows of one partition of a table.
 
@@ -44,9 +49,10 @@ def table_metadata(
         tables: The job's tables.
         name: The table.
         partition: The partition key.
-        described: What columns hold that only this job has.
+        answers: Columns that only this job's `outputs` have.
     """
-    descriptions = {**(described or {}), **DESCRIPTIONS}
+    descriptions = {column: DESCRIPTIONS.get(column) for column in SCHEMAS[name]}
+    descriptions |= {column.name: column.description for column in answers}
     rows = tables.scan(name, partition)
     schema = rows.collect_schema()
     return {
@@ -82,6 +88,25 @@ def column_metadata(job: Job, deployment: Deployment, partition: str) -> dict[st
     }
 
 
+def plan_metadata(plan: Plan, choice: Choice | None) -> dict[str, Any]:
+    """The plan, why it is so, what it is expected to take and what it was chosen from."""
+    shown: dict[str, Any] = {
+        "plan": dg.MetadataValue.json(plan.model_dump()),
+        "why": dg.MetadataValue.md("\n".join(f"- {reason}" for reason in plan.why)),
+        "pinned": ", ".join(plan.pinned) or "none",
+    }
+    if choice is not None:
+        table = "\n".join(candidate_table(choice))
+        shown["candidates"] = dg.MetadataValue.md(f"```text\n{table}\n```")
+    if plan.predicted is not None:
+        shown["predicted_seconds"] = round(plan.predicted.seconds, 1)
+        shown["predicted_gpu_hours"] = round(plan.predicted.gpu_seconds / 3600, 4)
+        shown["predicted_from"] = plan.predicted.source
+        if plan.predicted.cost is not None:
+            shown["predicted_cost"] = round(plan.predicted.cost, 6)
+    return shown
+
+
 def health_metadata(health: Health, compared: Comparison, tables: Tables) -> dict[str, Any]:
     """How a run went, as numbers that the UI plots over runs; what is not known is left out."""
     numbers = {
@@ -100,6 +125,17 @@ def health_metadata(health: Health, compared: Comparison, tables: Tables) -> dic
         "cost_compared": str(compared),
         "runs_table": table_path(tables, "runs"),
     }
+
+
+def savings_metadata(savings: Savings) -> dict[str, Any]:
+    """What reuse and deduplication saved, as numbers that the UI plots; money where it is known."""
+    numbers = {
+        f"{name}_{what}": number
+        for name, saved in (("reused", savings.reused), ("repeated", savings.repeated))
+        for what, number in vars(saved).items()
+        if number is not None
+    }
+    return {**numbers, "saved": str(savings)}
 
 
 def spot_check_metadata(sample: pl.DataFrame, tables: Tables) -> dict[str, Any]:

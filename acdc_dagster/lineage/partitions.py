@@ -6,13 +6,6 @@ import dagster as dg
 
 from acdc_dagster.job import WHOLE, BatchJob
 
-_TIMED = {
-    "hourly": dg.HourlyPartitionsDefinition,
-    "daily": dg.DailyPartitionsDefinition,
-    "weekly": dg.WeeklyPartitionsDefinition,
-    "monthly": dg.MonthlyPartitionsDefinition,
-}
-
 
 def partitions_of(job: BatchJob) -> dg.PartitionsDefinition[str] | None:
     """Dagster's definition of the job's partitions; None for a job without."""
@@ -20,11 +13,20 @@ def partitions_of(job: BatchJob) -> dg.PartitionsDefinition[str] | None:
     if declared.cadence == "none" or declared.cadence == "static":
         return dg.StaticPartitionsDefinition(declared.keys) if declared.keys else None
     assert declared.start is not None  # noqa: S101 - the declaration was checked
-    return _TIMED[declared.cadence](
-        start_date=_moment(declared.start),
-        end_date=None if declared.end is None else _moment(declared.end),
-        timezone=job.timezone,
-    )
+    start = _moment(declared.start)
+    end = None if declared.end is None else _moment(declared.end)
+    zone, day = job.timezone, declared.begins_on
+    match declared.cadence:
+        case "hourly":
+            return dg.HourlyPartitionsDefinition(start, end_date=end, timezone=zone)
+        case "daily":
+            return dg.DailyPartitionsDefinition(start, end_date=end, timezone=zone)
+        case "weekly":
+            return dg.WeeklyPartitionsDefinition(start, end_date=end, timezone=zone, day_offset=day)
+        case "monthly":
+            return dg.MonthlyPartitionsDefinition(
+                start, end_date=end, timezone=zone, day_offset=day
+            )
 
 
 def _moment(day: date) -> datetime:

@@ -11,7 +11,7 @@ from acdc_dagster.backends.local import check_local, run_local
 from acdc_dagster.backends.progress import Progress
 from acdc_dagster.deployment import Model
 from acdc_dagster.inference.events import Throttle
-from acdc_dagster.job import Job
+from acdc_dagster.job import Job, version_of
 from acdc_dagster.lineage.checks import check_results
 from acdc_dagster.lineage.console import PROGRESS
 from acdc_dagster.lineage.metadata import (
@@ -20,6 +20,8 @@ from acdc_dagster.lineage.metadata import (
     health_metadata,
     image_metadata,
     percent,
+    plan_metadata,
+    savings_metadata,
     spot_check_metadata,
     table_metadata,
     table_path,
@@ -27,11 +29,12 @@ from acdc_dagster.lineage.metadata import (
 from acdc_dagster.lineage.resources import DeploymentResource
 from acdc_dagster.planning.plan import Plan
 from acdc_dagster.planning.stage import profile, read_plan, read_retry_plan
+from acdc_dagster.prefix.reuse import apart
 from acdc_dagster.prefix.stage import sort_requests
 from acdc_dagster.prefix.tokens.cutter import TokenCutter
 from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer
 from acdc_dagster.reconcile.answers import check_columns
-from acdc_dagster.reconcile.costs import comparison
+from acdc_dagster.reconcile.costs import RunCosts, comparison
 from acdc_dagster.reconcile.retry import plan_retries
 from acdc_dagster.reconcile.run_record import record_run
 from acdc_dagster.reconcile.spot_checks import spot_check
@@ -109,6 +112,7 @@ def materialise_sorted_requests(stage: Stage) -> Materialised:
         block_size,
         tell=stage.context.log.warning,
         on_progress=_progress_line(stage),
+        apart=apart(stage.job, stage.tables, stage.partition),
     )
     stage.context.log.info(
         f"{stats.requests} requests, {stats.distinct} distinct, {stats.prompt_tokens} prompt "
@@ -167,9 +171,9 @@ def materialise_profile(stage: Stage) -> Materialised:
             "prompt_tokens_max": found.prompt_max,
             "prefix_sharing": round(found.sharing, 4),
             "hit_rate_bound": round(found.hit_rate_bound, 4),
-            "plan": dg.MetadataValue.json(found.plan.model_dump()),
-            "why": dg.MetadataValue.md("\n".join(f"- {reason}" for reason in found.plan.why)),
+            **plan_metadata(found.plan, found.choice),
         },
+        digest=version_of(found.plan.run),
     )
 
 
@@ -249,14 +253,15 @@ def _observation(context: dg.AssetExecutionContext, progress: Progress) -> dg.As
 
 def materialise_outputs(stage: Stage) -> Materialised:
     """Stage 5: answers back to their rows, with their checks, cost and a sample."""
-    prices = stage.resource.deployment.environment.prices
+    costs = RunCosts.of(stage.tables, stage.resource.deployment.environment.prices)
     run_id = _run_of_inference(stage)
-    stats = reconcile(stage.job, stage.tables, stage.partition, prices, run_id)
+    stats = reconcile(stage.job, stage.tables, stage.partition, costs, run_id)
     health = record_run(
-        stage.job, stage.tables, stage.partition, stage.context.run.run_id, prices, stats
+        stage.job, stage.tables, stage.partition, stage.context.run.run_id, costs, stats
     )
-    compared = comparison(stage.tables, stage.partition, prices)
+    compared = comparison(stage.tables, stage.partition, costs)
     stage.context.log.info(str(compared))
+    stage.context.log.info(str(stats.savings))
     sample = spot_check(stage.job, stage.tables, stage.partition)
     balance = stats.ledger
     stage.context.log.info(
@@ -272,9 +277,9 @@ def materialise_outputs(stage: Stage) -> Materialised:
             "outputs": stats.outputs,
             "rejected": balance.rejected,
             "dead_letter": stats.dead_letter,
-            "duplicates": stats.duplicates,
             "failures": counts(stats.failures),
             "dead_letter_table": table_path(stage.tables, "dead_letter"),
+            **savings_metadata(stats.savings),
             **health_metadata(health, compared, stage.tables),
             **spot_check_metadata(sample, stage.tables),
         },
@@ -301,18 +306,21 @@ def _result(
     content: list[str],
     stats: dict[str, Any],
     checks: Sequence[dg.AssetCheckResult] = (),
+    digest: str | None = None,
 ) -> Materialised:
-    """The stage's table as a materialisation; its data version is a digest of `content`.
+    """The stage's table as a materialisation; its data version is `digest`, or one of `content`.
 
     With a digest, a re-run that changes nothing does not make the next stages stale.
     """
-    rows = stage.tables.scan(name, stage.partition).select(pl.struct(content).hash(0).sum())
-    digest = rows.collect().item() or 0
+    answers = stage.job.answer_columns if name == "outputs" else []
+    if digest is None:
+        rows = stage.tables.scan(name, stage.partition).select(pl.struct(content).hash(0).sum())
+        digest = f"{rows.collect().item() or 0:016x}"
     return dg.MaterializeResult(
         metadata={
             **stats,
-            **table_metadata(stage.tables, name, stage.partition, stage.job.answer_descriptions),
+            **table_metadata(stage.tables, name, stage.partition, answers),
         },
-        data_version=dg.DataVersion(f"{digest:016x}"),
+        data_version=dg.DataVersion(digest),
         check_results=list(checks),
     )

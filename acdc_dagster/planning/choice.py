@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from acdc_dagster.errors import AcdcError
 from acdc_dagster.gpus import Pool
-from acdc_dagster.planning.cost.layout import layouts
+from acdc_dagster.planning.cost.layout import Fixed, layouts
 from acdc_dagster.planning.cost.makespan import (
     EngineLimits,
     Prediction,
@@ -53,21 +53,28 @@ class Choice:
 
 
 def candidates(
-    shape: ModelShape, pools: Sequence[Pool], job: Workload, limits: EngineLimits | None = None
+    shape: ModelShape,
+    pools: Sequence[Pool],
+    job: Workload,
+    limits: EngineLimits | None = None,
+    fixed: Fixed | None = None,
 ) -> list[Prediction]:
     """Predictions of all layouts that fit, the fastest first.
 
     Raises:
-        PlanError: None fits; it names what is lacking and the fewest GPUs that would do.
+        PlanError: None fits; it names what is lacking and the fewest GPUs that would do. Or the
+            fixed degrees leave none.
     """
     found: list[Prediction] = []
     lacking: list[Unfit] = []
     for pool in pools:
-        fit, unfit = fitting(shape, pool, job, limits)
+        fit, unfit = fitting(shape, pool, job, limits, fixed)
         found += fit
         lacking += unfit
+    if not found and not lacking:
+        raise _nothing_allowed(pools, fixed or Fixed())
     if not found:
-        raise _fits_nowhere(shape, pools, job, limits, lacking)
+        raise _fits_nowhere(shape, pools, job, limits, fixed, lacking)
     return sorted(found, key=lambda each: (each.seconds, each.gpu_seconds))
 
 
@@ -113,13 +120,17 @@ def _cost_of(found: Sequence[Prediction]) -> Callable[[Prediction], float]:
 
 
 def fitting(
-    shape: ModelShape, pool: Pool, job: Workload, limits: EngineLimits | None
+    shape: ModelShape,
+    pool: Pool,
+    job: Workload,
+    limits: EngineLimits | None,
+    fixed: Fixed | None = None,
 ) -> tuple[list[Prediction], list[Unfit]]:
     """Layouts of a pool that fit and that do not; with pipeline stages only if no other fits."""
     fit: list[Prediction] = []
     unfit: list[Unfit] = []
     for stages in range(1, max(pool.count // pool.gpu.per_node, 1) + 1):
-        for layout in layouts(shape, pool, stages):
+        for layout in layouts(shape, pool, stages, fixed):
             predicted = predict(shape, pool, layout, job, limits)
             if isinstance(predicted, Unfit):
                 unfit.append(predicted)
@@ -135,6 +146,7 @@ def _fits_nowhere(
     pools: Sequence[Pool],
     job: Workload,
     limits: EngineLimits | None,
+    fixed: Fixed | None,
     lacking: Sequence[Unfit],
 ) -> PlanError:
     names = ", ".join(map(str, pools))
@@ -145,7 +157,7 @@ def _fits_nowhere(
             Pool(near.pool.name, near.pool.gpu, 2**power)
             for power in range(_MOST_GPUS.bit_length())
         )
-        if larger.count > near.pool.count and fitting(shape, larger, job, limits)[0]
+        if larger.count > near.pool.count and fitting(shape, larger, job, limits, fixed)[0]
     )
     feasible = next(enough, None)
     usable = near.pool.gpu.memory * UTILISATION - 1e9 * near.pool.gpu.other_gb
@@ -156,4 +168,19 @@ def _fits_nowhere(
         f"It would fit {feasible}; or take a GPU with more memory, or quantised weights."
         if feasible
         else "Take a GPU with more memory, quantised weights, or a smaller max_tokens.",
+    )
+
+
+def _nothing_allowed(pools: Sequence[Pool], fixed: Fixed) -> PlanError:
+    given = {
+        "tensor_parallel": fixed.tensor,
+        "expert_parallel": fixed.expert,
+        "replicas": fixed.data,
+    }
+    told = ", ".join(f"{name}: {value}" for name, value in given.items() if value is not None)
+    return PlanError(
+        f"No layout of {', '.join(map(str, pools))} has what is pinned: {told or 'nothing'}.",
+        "The heads of the model and the GPUs of a node must be divisible by tensor_parallel, and "
+        "replicas x tensor_parallel be no more than the GPUs. Leave one of them out, and it is "
+        "planned.",
     )

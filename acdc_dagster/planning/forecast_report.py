@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from acdc_dagster.planning.choice import Choice
 from acdc_dagster.planning.cost.makespan import Prediction
+from acdc_dagster.planning.plan import Plan
 from acdc_dagster.planning.why import duration
 
 _SHOWN = 10
@@ -47,7 +48,7 @@ class Forecast:
         answers_cut: Share of the observed answers that ended at their cap; None: none observed.
         sharing: Share of prompt tokens that the request before has too, 0 to 1.
         hit_rate: Share of prompt tokens that whole KV blocks give back, 0 to 1.
-        why: The reasons for the choice, in sentences.
+        plan: How the partition would run.
     """
 
     job: str
@@ -61,20 +62,21 @@ class Forecast:
     sharing: float
     hit_rate: float
     choice: Choice
-    why: list[str]
+    plan: Plan
 
     def as_json(self) -> str:
         """One object; times in seconds, rates in tokens/s."""
         fields: dict[str, Any] = {
-            name: value for name, value in vars(self).items() if name not in ("choice", "why")
+            name: value for name, value in vars(self).items() if name not in ("choice", "plan")
         }
         fields |= {"prompts": asdict(self.prompts), "answers": asdict(self.answers)}
         best = self.choice.best
         fields |= {
-            "best": _fields(best),
+            "best": candidate_fields(best),
             "limits_met": self.choice.met,
-            "candidates": [_fields(each) for each in self.choice.candidates],
-            "why": self.why,
+            "candidates": [candidate_fields(each) for each in self.choice.candidates],
+            "why": self.plan.why,
+            "plan": self.plan.model_dump(),
         }
         return json.dumps(fields, ensure_ascii=False)
 
@@ -90,47 +92,51 @@ class Forecast:
         yield f"                  from {self.answers_from}{cut}"
         yield f"sharing           {self.sharing:.1%}; {self.hit_rate:.1%} in whole KV blocks"
         yield ""
-        yield from self._table()
+        yield from candidate_table(self.choice)
         yield ""
         if not self.choice.met:
             yield "No layout meets the limits; the one marked * misses them least."
-        yield from self.why
-
-    def _table(self) -> Iterator[str]:
-        found, best = self.choice.candidates, self.choice.best
-        shown = found[:_SHOWN]
-        if best not in shown:
-            shown = [*shown, best]
-        priced = all(each.cost is not None for each in found)
-        head = ["  layout", "pool", "at once", "prefill/s", "decode/s", "wait", "time", "GPU-h"]
-        rows = [[*head, *(["cost"] if priced else []), "source"]]
-        for each in shown:
-            row = [
-                f"{'*' if each == best else ' '} {each.layout}",
-                str(each.pool),
-                f"{each.sequences:,}",
-                f"{each.prefill_rate:,.0f}",
-                f"{each.decode_rate:,.0f}",
-                f"{each.imbalance - 1:.0%}",
-                duration(each.seconds),
-                f"{each.gpu_seconds / 3600:.2f}",
-            ]
-            rows.append([*row, *([f"{each.cost:.2f}"] if priced else []), each.source])
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            left = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
-            right = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
-            yield "  ".join([*left, *right])
-        if len(found) > len(shown):
-            yield f"  … and {len(found) - len(shown)} slower ones"
+        yield from self.plan.why
 
 
-def _fields(each: Prediction) -> dict[str, Any]:
+def candidate_table(choice: Choice) -> Iterator[str]:
+    """The fastest candidates as lines of text, the chosen one marked with an asterisk."""
+    found, best = choice.candidates, choice.best
+    shown = found[:_SHOWN]
+    if best not in shown:
+        shown = [*shown, best]
+    priced = all(each.cost is not None for each in found)
+    head = ["  layout", "pool", "at once", "prefill/s", "decode/s", "wait", "time", "GPU-h"]
+    rows = [[*head, *(["cost"] if priced else []), "source"]]
+    for each in shown:
+        row = [
+            f"{'*' if each == best else ' '} {each.layout}",
+            str(each.pool),
+            f"{each.sequences:,}",
+            f"{each.prefill_rate:,.0f}",
+            f"{each.decode_rate:,.0f}",
+            f"{each.imbalance - 1:.0%}",
+            duration(each.seconds),
+            f"{each.gpu_seconds / 3600:.2f}",
+        ]
+        rows.append([*row, *([f"{each.cost:.2f}"] if priced else []), each.source])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        left = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
+        right = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
+        yield "  ".join([*left, *right])
+    if len(found) > len(shown):
+        yield f"  … and {len(found) - len(shown)} slower ones"
+
+
+def candidate_fields(each: Prediction) -> dict[str, Any]:
+    """A candidate as JSON; times in seconds, rates in tokens/s."""
     return {
         "gpu": each.pool.name,
         "gpus": each.layout.gpus,
         **asdict(each.layout),
         "sequences": each.sequences,
+        "max_num_batched_tokens": each.limits.tokens,
         "step_seconds": each.step_seconds,
         "prefill_tokens_per_second": each.prefill_rate,
         "decode_tokens_per_second": each.decode_rate,

@@ -39,6 +39,8 @@ class EngineSettings(_Frozen):
         runner: pooling for an engine that gives vectors in place of text.
         reasoning_parser: See `Model.reasoning_parser`.
         extra: Other engine arguments by the engine's own names.
+        scheduler_plugin: Class of the scheduler in place of the engine's own; only it gets hints.
+        adapter_path: Folder of the LoRA adapter that all requests are asked with.
     """
 
     model_path: str
@@ -54,6 +56,27 @@ class EngineSettings(_Frozen):
     runner: Runner = "generate"
     reasoning_parser: str | None = None
     extra: dict[str, Any]
+    scheduler_plugin: str | None = None
+    adapter_path: str | None = None
+
+
+class Predicted(_Frozen):
+    """What the plan is expected to take.
+
+    Attributes:
+        pool: The devices, as `NAME:COUNT`.
+        layout: As `T2-D4-E2`; see `planning.cost.layout`.
+        seconds: From start to the last answer.
+        cost: In the currency of the GPU's price; None if there is none.
+        source: Where the figures come from.
+    """
+
+    pool: str
+    layout: str
+    seconds: float
+    gpu_seconds: float
+    cost: float | None
+    source: str
 
 
 class Plan(_Frozen):
@@ -67,6 +90,8 @@ class Plan(_Frozen):
         commit: When a worker commits a chunk of results.
         limits: How long a worker waits, and how often it tries.
         why: The reasons, in words.
+        predicted: What it is expected to take; None if nothing can be predicted.
+        pinned: Settings that the job or the environment has fixed, by name.
     """
 
     backend: str
@@ -77,3 +102,10 @@ class Plan(_Frozen):
     commit: Commit
     limits: Limits
     why: list[str]
+    predicted: Predicted | None = None
+    pinned: list[str] = []
+
+    @property
+    def run(self) -> str:
+        """JSON of what a run does; two plans that differ only in what they say run the same."""
+        return self.model_dump_json(exclude={"why", "predicted", "pinned"})

@@ -5,21 +5,26 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from acdc_dagster.deployment import Deployment, LocalBackend, Model
-from acdc_dagster.errors import IncompleteError, ModelError
+from acdc_dagster.deployment import Deployment, Model
+from acdc_dagster.errors import AcdcError, IncompleteError
 from acdc_dagster.job import Job
-from acdc_dagster.planning.plan import EngineSettings, Plan, Runner, Shard
+from acdc_dagster.planning.choice import Choice
+from acdc_dagster.planning.plan import Plan, Shard
+from acdc_dagster.planning.planner import plan_partition
 from acdc_dagster.planning.sample import sample_positions
-from acdc_dagster.planning.shapes.model import read_shape
-from acdc_dagster.planning.shards import ATTENTION_WEIGHT, cut_points, request_cost
 from acdc_dagster.prefix.order import hit_rate, sharing
-from acdc_dagster.requests.body import EMBEDDINGS
 from acdc_dagster.tables import Tables
+
+_NO_COLUMNS = ("plan", "choice")  # of a Profile, in the row of the table
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What stage 3 found: one row of `profile`, with the plan."""
+    """What stage 3 found: one row of `profile`, with the plan and what it was chosen from.
+
+    Attributes:
+        choice: The candidates; None if nothing can be predicted.
+    """
 
     input_rows: int
     valid_requests: int
@@ -32,6 +37,7 @@ class Profile:
     sharing: float
     hit_rate_bound: float
     plan: Plan
+    choice: Choice | None
 
 
 def profile(
@@ -40,18 +46,14 @@ def profile(
     """Fill `profile` for one partition.
 
     Lengths come from the sample; sharing and the hit-rate bound from the whole order, which costs
-    three columns. The plan takes the environment's settings for the job's backend.
+    three columns.
 
     Raises:
+        PlanError: No layout of the deployment's pool can run the job.
         TableError: The storage refused; run the partition again.
     """
-    columns = ["position", "prompt_tokens", "lcp", "max_tokens"]
-    rows = tables.read("sorted_requests", partition, columns).sort("position")
-    # Tables of an earlier version have no caps.
-    rows = rows.with_columns(pl.col("max_tokens").fill_null(job.declared.sampling.max_tokens))
-    lengths, lcp, caps = (rows[name].to_numpy().astype(np.int64) for name in columns[1:])
-    settings = deployment.environment.backends.local
-    plan = _plan(job, model, settings, lengths, lcp, caps, _runner(tables, partition))
+    planned = plan_partition(job, deployment, model, tables, partition)
+    plan, lengths, lcp = planned.plan, planned.lengths, planned.lcp
     sample = lengths[sample_positions(len(lengths))] if len(lengths) else lengths
     mapped = tables.read("request_map", partition, ["input_rows"])["input_rows"]
     rejected = tables.read("rejected", partition, ["input_rows"])["input_rows"]
@@ -65,10 +67,11 @@ def profile(
         prompt_p95=_quantile(sample, 0.95),
         prompt_max=int(lengths.max()) if len(lengths) else 0,
         sharing=sharing(lcp, lengths),
-        hit_rate_bound=hit_rate(lcp, lengths, settings.engine.block_size),
+        hit_rate_bound=hit_rate(lcp, lengths, plan.engine.block_size),
         plan=plan,
+        choice=None if isinstance(planned.choice, AcdcError) else planned.choice,
     )
-    measured = {name: value for name, value in vars(found).items() if name != "plan"}
+    measured = {name: value for name, value in vars(found).items() if name not in _NO_COLUMNS}
     row = pl.DataFrame([{**measured, "plan": plan.model_dump_json(), "why": "\n".join(plan.why)}])
     tables.replace("profile", partition, row)
     return found
@@ -109,68 +112,6 @@ def read_retry_plan(tables: Tables, partition: str) -> Plan:
             f"Materialise {tables.job}/inference for this partition.",
         )
     return read_plan(tables, partition).model_copy(update={"shards": shards})
-
-
-def _plan(
-    job: Job,
-    model: Model,
-    settings: LocalBackend,
-    lengths: np.typing.NDArray[np.int64],
-    lcp: np.typing.NDArray[np.int64],
-    caps: np.typing.NDArray[np.int64],
-    runner: Runner,
-) -> Plan:
-    engine = settings.engine
-    # A cap says little where it is high, as of a body that leaves the whole context to its answer.
-    answers = np.minimum(caps, job.declared.sampling.max_tokens)
-    cost = request_cost(lengths, lcp, answers, attention_weight=_attention_weight(model))
-    ranges = cut_points(lcp, cost, settings.replicas)
-    return Plan(
-        backend=job.declared.backend,
-        model=model.name,
-        model_revision=model.revision,
-        engine=EngineSettings(
-            model_path=str(model.path),
-            max_model_len=model.context_length,
-            max_num_seqs=engine.max_num_seqs,
-            max_num_batched_tokens=engine.max_num_batched_tokens,
-            block_size=engine.block_size,
-            kv_cache_gib=engine.kv_cache_gib,
-            dtype=engine.dtype,
-            tensor_parallel=1,
-            expert_parallel=1,
-            speculative_tokens=0,
-            runner=runner,
-            reasoning_parser=model.reasoning_parser,
-            extra=engine.extra,
-        ),
-        shards=[
-            Shard(number=number, start=start, stop=stop)
-            for number, (start, stop) in enumerate(ranges)
-        ],
-        commit=settings.commit,
-        limits=settings.limits,
-        why=[
-            f"{len(ranges)} replica(s) and the engine settings as the environment gives them for "
-            f"the {job.declared.backend} backend; nothing was measured yet to choose others.",
-            "No tensor or expert parallelism: the local engine has one device a replica.",
-            "No speculation: not planned in this version.",
-        ],
-    )
-
-
-def _runner(tables: Tables, partition: str) -> Runner:
-    """What the engine has to give; one partition has one endpoint."""
-    first = next(tables.batches("raw_requests", partition, 1), None)
-    return "pooling" if first is not None and first["endpoint"][0] == EMBEDDINGS else "generate"
-
-
-def _attention_weight(model: Model) -> float:
-    """The model's own; a model that the planner cannot describe can still be run."""
-    try:
-        return read_shape(model.path).attention_weight
-    except ModelError:
-        return ATTENTION_WEIGHT
 
 
 def _quantile(values: np.typing.NDArray[np.int64], at: float) -> int:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from acdc_dagster.gpus import Pool
 from acdc_dagster.planning.choice import TIE, Choice, choose, fitting
+from acdc_dagster.planning.cost.layout import Fixed
 from acdc_dagster.planning.cost.makespan import BOUNDS, EngineLimits, Prediction
 from acdc_dagster.planning.cost.workload import Workload
 from acdc_dagster.planning.shapes.model import ModelShape
@@ -13,7 +14,13 @@ from acdc_dagster.planning.shapes.model import ModelShape
 _DOUBTFUL = 5 * TIE
 
 
-def reasons(choice: Choice, shape: ModelShape, job: Workload, limits: EngineLimits) -> list[str]:
+def reasons(
+    choice: Choice,
+    shape: ModelShape,
+    job: Workload,
+    limits: EngineLimits,
+    fixed: Fixed | None = None,
+) -> list[str]:
     """Why the chosen layout wins, by how much, and what would change it, in sentences."""
     best = choice.best
     said = [
@@ -41,7 +48,7 @@ def reasons(choice: Choice, shape: ModelShape, job: Workload, limits: EngineLimi
         )
     pools = list({str(each.pool): each.pool for each in choice.candidates}.values())
     for what, changed in _what_if(job):
-        again = _fastest(shape, pools, changed, limits)
+        again = _fastest(shape, pools, changed, limits, fixed)
         if again is None:
             said.append(f"With {what} nothing fits.")
         elif _how(again) != _how(best):
@@ -63,9 +70,13 @@ def _how(each: Prediction) -> tuple[str, int, int, int]:
 
 
 def _fastest(
-    shape: ModelShape, pools: Sequence[Pool], job: Workload, limits: EngineLimits
+    shape: ModelShape,
+    pools: Sequence[Pool],
+    job: Workload,
+    limits: EngineLimits,
+    fixed: Fixed | None,
 ) -> Prediction | None:
-    found = [each for pool in pools for each in fitting(shape, pool, job, limits)[0]]
+    found = [each for pool in pools for each in fitting(shape, pool, job, limits, fixed)[0]]
     return choose(found).best if found else None
 
 

@@ -74,8 +74,8 @@ def hash_head(model: Model, sampling: str, salt: str = "") -> bytes:
     Args:
         model: The model that answers; its name, revision and reasoning parser count.
         sampling: JSON of all that shapes the answer beside the tokens.
-        salt: Tells requests apart whose answers are meant to differ although all else is equal;
-            only for requests that are not deterministic.
+        salt: Tells requests apart that are not to share an answer although all else is equal, such
+            as those that are not deterministic.
     """
     parser = [model.reasoning_parser] if model.reasoning_parser else []
     return json.dumps([model.name, model.revision, sampling, salt, *parser]).encode()

@@ -55,6 +55,7 @@ class Sorter:
         self._chat = chat
         self._model = model
         self._settings = SharedSettings(model, defaults)
+        self._heads: dict[tuple[int, str], bytes] = {}
         self._salt = salt
         self._memory = memory
         vision = chat.vision
@@ -76,8 +77,12 @@ class Sorter:
             lambda text: len(tokenizer.encode([text], chat=True)[0]),
         )
 
-    def add(self, raw: pl.DataFrame) -> pl.DataFrame:
+    def add(self, raw: pl.DataFrame, apart: str = "") -> pl.DataFrame:
         """Take rows of `raw_requests`.
+
+        Args:
+            raw: The rows.
+            apart: Tells these requests apart from equal ones that were taken with another text.
 
         Returns:
             The rows of `request_map` for those that can run.
@@ -112,7 +117,7 @@ class Sorter:
             np.array(rows.settings, dtype=np.int64)[fits], expanded[fits]
         )
         ids = raw["custom_id"].gather(kept)
-        hashes = self._hashes(found, sampling, ids)
+        hashes = self._hashes(found, sampling, ids, apart)
         self._run.add(found, hashes, sampling)
         self.requests += len(kept)
         self.tokens += int(lengths[fits].sum())
@@ -184,7 +189,7 @@ class Sorter:
         return fits
 
     def _hashes(
-        self, rows: Sequences, sampling: NDArray[np.int32], custom_ids: pl.Series
+        self, rows: Sequences, sampling: NDArray[np.int32], custom_ids: pl.Series, apart: str
     ) -> NDArray[Any]:
         digests = memoryview(self._segments.digests[rows.tokens].tobytes())
         edges = (rows.offsets * DIGEST).tolist()
@@ -193,10 +198,19 @@ class Sorter:
         for at, (number, custom_id) in enumerate(zip(numbers, custom_ids, strict=True)):
             head = self._settings.heads[number]
             if head is None:  # asked twice, it is to be answered twice
-                salt = f"{self._salt}/{custom_id}"
+                salt = f"{apart or self._salt}/{custom_id}"
                 head = hash_head(self._model, self._settings.texts[number], salt)
+            elif apart:
+                head = self._head_apart(number, apart)
             found += request_hash(digests[edges[at] : edges[at + 1]], head)
         return np.frombuffer(bytes(found), dtype=(np.void, HASH))
+
+    def _head_apart(self, number: int, apart: str) -> bytes:
+        head = self._heads.get((number, apart))
+        if head is None:
+            head = hash_head(self._model, self._settings.texts[number], apart)
+            self._heads[number, apart] = head
+        return head
 
 
 def _mapped(raw: pl.DataFrame, hashes: NDArray[Any]) -> pl.DataFrame:

@@ -79,6 +79,7 @@ def sort_requests(
     memory: int | None = None,
     tell: Callable[[str], None] | None = None,
     on_progress: Callable[[str], None] = lambda _text: None,
+    apart: str = "",
 ) -> SortedStats:
     """Fill `sorted_requests`, `request_map`, `images` and this stage's part of `rejected`.
 
@@ -90,6 +91,7 @@ def sort_requests(
         memory: Bytes to sort in; what is more goes to temporary files (see `sorting_memory`).
         tell: Gets messages for whoever runs the stage.
         on_progress: Gets a line on how many requests are read or sorted, very often.
+        apart: See `reuse.apart`.
 
     Raises:
         ModelError: The tokenizer or the chat template cannot be used.
@@ -104,6 +106,7 @@ def sort_requests(
         lambda: tables.batches("raw_requests", partition, READ),
         memory,
         on_progress,
+        apart,
     )
     tables.replace("request_map", partition, mapped.frames())
     refused = rejected_rows(sorter.refused)
@@ -136,6 +139,7 @@ def tokenised(
     batches: Callable[[], Iterable[pl.DataFrame]],
     memory: int | None = None,
     on_progress: Callable[[str], None] = lambda _text: None,
+    apart: str = "",
 ) -> tuple[Sorter, Spool]:
     """All requests of a partition, tokenised and ready to be sorted.
 
@@ -147,6 +151,7 @@ def tokenised(
             tokenizer turns out to differ from the reference.
         memory: See `sort_requests`.
         on_progress: Gets a line on how many requests are read, very often.
+        apart: See `reuse.apart`.
 
     Returns:
         The sorter, and the rows of `request_map`.
@@ -163,7 +168,7 @@ def tokenised(
         )
         try:
             for raw in batches():
-                mapped.add(sorter.add(raw).with_columns(_prompt_version(raw)))
+                mapped.add(sorter.add(raw, apart).with_columns(_prompt_version(raw)))
                 on_progress(f"{sorter.requests:,} requests tokenised")
         except DisagreementError:
             continue

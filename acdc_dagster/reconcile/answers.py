@@ -1,6 +1,7 @@
 """Reading answers by the job's JSON schema into columns with types."""
 
 import json
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, cast
 
@@ -8,6 +9,7 @@ import jsonschema_rs
 import msgspec
 import polars as pl
 
+from acdc_dagster.answer_schema import AnswerColumn
 from acdc_dagster.errors import DeclarationError
 from acdc_dagster.job import Job
 from acdc_dagster.reconcile.answer_type import answer_type
@@ -38,27 +40,41 @@ def check_columns(job: Job, tables: Tables) -> None:
     """
     there = tables.scan("outputs").collect_schema()
     by_name = {name.lower(): (name, dtype) for name, dtype in there.items()}
-    for name, dtype in _parsed_schema(job).items():
-        known = by_name.get(name.lower())
-        if known is not None and known != (name, dtype()):
+    for column in job.answer_columns:
+        known, dtype = by_name.get(column.name.lower()), _TYPES[column.kind]
+        if known is not None and known != (column.name, dtype()):
             raise DeclarationError(
-                f"{job.folder / 'defs.yaml'}: the property {name!r} of answer_schema is a column "
-                f"of type {dtype()}, but {tables.uri('outputs')} has {known[0]!r} of type "
+                f"{job.folder / 'defs.yaml'}: the property {column.of!r} of answer_schema is a "
+                f"column of type {dtype()}, but {tables.uri('outputs')} has {known[0]!r} of type "
                 f"{known[1]}.",
                 "Give the property another name, or move the old outputs table away.",
             )
 
 
-def parse_answers(job: Job, texts: pl.Series) -> pl.DataFrame:
-    """What the answers say, by the job's schema.
+@dataclass(frozen=True)
+class Parsed:
+    """What answers say, by the job's schema; a row an answer.
 
-    Returns:
-        A row a text: one column a property, typed, and `parse_error` (null if the text is valid
-        JSON that fits the schema; then no property is filled).
+    Attributes:
+        columns: One column a property, typed; null where an answer does not fit the schema.
+        errors: Why it does not; null where it does.
     """
+
+    columns: pl.DataFrame
+    errors: pl.Series
+
+
+def parse_answers(job: Job, texts: pl.Series) -> Parsed:
+    """Read the texts of answers by the job's schema."""
     parser = _Parser(job)
-    slices = (texts.slice(start, _TOGETHER) for start in range(0, len(texts), _TOGETHER))
-    return pl.concat([pl.DataFrame(schema=parser.schema), *map(parser.parse, slices)])
+    found = [
+        parser.parse(texts.slice(start, _TOGETHER)) for start in range(0, len(texts), _TOGETHER)
+    ]
+    none = Parsed(pl.DataFrame(schema=_parsed_schema(job)), _errors([]))
+    return Parsed(
+        pl.concat([none.columns, *(one.columns for one in found)]),
+        pl.concat([none.errors, *(one.errors for one in found)]),
+    )
 
 
 class _Parser:
@@ -70,27 +86,25 @@ class _Parser:
         self._validator = jsonschema_rs.validator_for(schema, offline=True)
         kind = answer_type(schema)
         self._decoder = None if kind is None else msgspec.json.Decoder(kind)
-        self.schema = {**_parsed_schema(job), "parse_error": pl.String}
 
-    def parse(self, texts: pl.Series) -> pl.DataFrame:
-        """The rows of `parse_answers` for some texts."""
+    def parse(self, texts: pl.Series) -> Parsed:
+        """What some texts say."""
         answers = self._typed(texts)
         others = [at for at, answer in enumerate(answers) if answer is None]
         rows = [_parse(texts[at], self._columns, self._validator) for at in others]
         columns: dict[str, pl.Series] = {}
-        for number, (name, kind) in enumerate(self._columns.items()):
+        for number, column in enumerate(self._columns):
             field = attrgetter(f"f{number}")
             values: list[Any] = [None if one is None else field(one) for one in answers]
-            if kind == "json":
+            if column.kind == "json":
                 values = [None if v is None else json.dumps(v, ensure_ascii=False) for v in values]
-            for at, row in zip(others, rows, strict=True):
-                values[at] = row.get(name)
-            columns[name] = pl.Series(values, dtype=self.schema[name])
+            for at, (row, _) in zip(others, rows, strict=True):
+                values[at] = row.get(column.of)
+            columns[column.name] = pl.Series(values, dtype=_TYPES[column.kind])
         errors: list[str | None] = [None] * len(answers)
-        for at, row in zip(others, rows, strict=True):
-            errors[at] = row.get("parse_error")
-        columns["parse_error"] = pl.Series(errors, dtype=pl.String)
-        return pl.DataFrame(columns)
+        for at, (_, error) in zip(others, rows, strict=True):
+            errors[at] = error
+        return Parsed(pl.DataFrame(columns), _errors(errors))
 
     def _typed(self, texts: pl.Series) -> list[Any]:
         """Each answer as the type, or None: all in one call if they are lines and all fit."""
@@ -114,24 +128,31 @@ def _decoded(decoder: msgspec.json.Decoder[Any], text: str | None) -> Any:
         return None
 
 
+def _errors(errors: list[str | None]) -> pl.Series:
+    return pl.Series("error", errors, dtype=pl.String)
+
+
 def _parsed_schema(job: Job) -> dict[str, type[pl.DataType]]:
-    return {name: _TYPES[kind] for name, kind in job.answer_columns.items()}
+    return {column.name: _TYPES[column.kind] for column in job.answer_columns}
 
 
-def _parse(text: str | None, columns: dict[str, str], validator: Any) -> dict[str, Any]:
+def _parse(
+    text: str | None, columns: list[AnswerColumn], validator: Any
+) -> tuple[dict[str, Any], str | None]:
+    """The values by property, and what is wrong with the text if there are none."""
     try:
         answer: Any = json.loads(text or "")
         json.dumps(answer, ensure_ascii=False).encode()  # a lone surrogate is no text
     except (ValueError, RecursionError) as error:
-        return {"parse_error": f"not JSON: {error}"}
+        return {}, f"not JSON: {error}"
     fault = next(validator.iter_errors(answer), None)
     if fault is not None:
-        return {"parse_error": f"not valid against the schema: {fault.message}"}
+        return {}, f"not valid against the schema: {fault.message}"
     given = cast("dict[str, Any]", answer)
     try:
-        return {name: _value(given.get(name), kind) for name, kind in columns.items()}
+        return {column.of: _value(given.get(column.of), column.kind) for column in columns}, None
     except OverflowError as error:
-        return {"parse_error": f"a number is out of range: {error}"}
+        return {}, f"a number is out of range: {error}"
 
 
 def _value(value: Any, kind: str) -> Any:

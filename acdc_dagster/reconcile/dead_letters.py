@@ -9,7 +9,7 @@ from uuid import uuid4
 import polars as pl
 
 from acdc_dagster.errors import SourceError
-from acdc_dagster.failures import FAILURES
+from acdc_dagster.failures import FAILURES, counts_for
 from acdc_dagster.tables import Tables
 
 # Dead letters that a listing names, and characters of the message of each.
@@ -93,7 +93,20 @@ def requeue(tables: Tables, letters: pl.DataFrame) -> None:
     """
     if letters.is_empty():
         return
-    rows = letters.select("partition_key", "custom_id", "request_hash").with_columns(
-        requeued_at=pl.lit(datetime.now(UTC))
-    )
+    asked = letters.select("partition_key", "custom_id", "request_hash")
+    rows = pl.concat(
+        some.join(_last_attempts(tables, partition, some), on="request_hash", how="left")
+        for (partition,), some in asked.group_by("partition_key", maintain_order=True)
+    ).with_columns(requeued_at=pl.lit(datetime.now(UTC)))
     tables.appender("requeued", f"requeue/{uuid4().hex}").append(rows.to_dicts())
+
+
+def _last_attempts(tables: Tables, partition: object, letters: pl.DataFrame) -> pl.DataFrame:
+    """The number of the last attempt so far of each letter's request, as `after_attempt`."""
+    return tables.collect(
+        tables.scan("inference")
+        .filter(counts_for(str(partition)))
+        .join(letters.lazy(), on="request_hash", how="semi")
+        .group_by("request_hash")
+        .agg(pl.col("attempt").max().alias("after_attempt"))
+    )

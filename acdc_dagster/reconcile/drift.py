@@ -37,9 +37,8 @@ def answer_drift(job: Job, tables: Tables, before: str, partition: str) -> float
     Half the sum of the differences of their shares (total variation), less what two samples of
     this size of one distribution may differ by.
     """
-    return max(
-        (_variation(tables, column, before, partition) for column in job.enum_columns), default=0.0
-    )
+    enums = [column.name for column in job.answer_columns if column.few_values]
+    return max((_variation(tables, name, before, partition) for name in enums), default=0.0)
 
 
 def _lengths(tables: Tables, partition: str) -> NDArray[np.int64]:

@@ -7,6 +7,7 @@ from acdc_dagster.reconcile.answers import parse_answers
 
 # So much white space at the end of an answer that was cut: the model wrote nothing else any more.
 _ENDLESS = r"\s{32}$"
+ANSWER = "answer"
 
 
 def judged(job: Job, results: pl.DataFrame) -> pl.DataFrame:
@@ -21,7 +22,8 @@ def judged(job: Job, results: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
         The rows in their order, with `error_class` and `message` of the job's view, `given_up`
-        (nothing that the job can use) and the job's parsed columns.
+        (nothing that the job can use) and, if the schema makes any, the parsed columns as fields of
+        the column `ANSWER`.
     """
     cut = pl.col("error_class").is_null() & (pl.col("finish_reason") == "length")
     rows = results.with_columns(
@@ -44,13 +46,10 @@ def judged(job: Job, results: pl.DataFrame) -> pl.DataFrame:
     ).drop("endless")
     whole = rows["error_class"].is_null()
     parsed = parse_answers(job, rows["text"].zip_with(whole, pl.Series([None], dtype=pl.String)))
-    bad = pl.col("error_class").is_null() & pl.col("parse_error").is_not_null()
-    return (
-        rows.hstack(parsed)
-        .with_columns(
-            error_class=pl.when(bad).then(pl.lit("parse")).otherwise("error_class"),
-            message=pl.when(bad).then("parse_error").otherwise("message"),
-        )
-        .with_columns(given_up=pl.col("error_class").is_not_null())
-        .drop("parse_error")
-    )
+    bad = whole & parsed.errors.is_not_null()
+    rows = rows.with_columns(
+        error_class=pl.when(bad).then(pl.lit("parse")).otherwise("error_class"),
+        message=pl.when(bad).then(parsed.errors).otherwise("message"),
+    ).with_columns(given_up=pl.col("error_class").is_not_null())
+    # In one column, where no property can have the name of another column.
+    return rows.with_columns(parsed.columns.to_struct(ANSWER)) if job.answer_columns else rows

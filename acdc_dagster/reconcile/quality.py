@@ -44,7 +44,7 @@ def checked(job: Job) -> list[str]:
     limits = job.declared.checks.model_dump()
     if job.answer_schema is None:
         limits["parse"] = None
-    if not job.enum_columns:
+    if not any(column.few_values for column in job.answer_columns):
         limits["answer_drift"] = None
     return [name for name, limit in limits.items() if limit is not None]
 
@@ -110,7 +110,7 @@ def degenerate(job: Job) -> pl.Expr:
 
     By a schema, an answer is empty if it has properties of text and all of them are.
     """
-    texts = [name for name, kind in job.answer_columns.items() if kind == "string"]
+    texts = [column.name for column in job.answer_columns if column.kind == "string"]
     if job.answer_schema is not None:
         blank = [pl.col(name).fill_null("").str.strip_chars() == "" for name in texts]
         return pl.all_horizontal(blank) if blank else pl.lit(False)

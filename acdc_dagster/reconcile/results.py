@@ -2,6 +2,7 @@
 
 import polars as pl
 
+from acdc_dagster.failures import counts_for
 from acdc_dagster.tables import Tables
 
 _COLUMNS = [
@@ -25,12 +26,13 @@ _COLUMNS = [
 
 
 def results_of(tables: Tables, partition: str, run_id: str | None = None) -> pl.DataFrame:
-    """A row for each distinct request of the partition that has a result, wherever it was computed.
+    """A row for each distinct request of the partition that has a result that counts for it.
 
-    Of several attempts an answer that ended counts before one that was cut, that before none, and
-    the newest of its kind. Beside the columns of `inference` there are
+    Of several attempts an answer that ended counts before one that was cut, that before none, what
+    this partition computed before what another did, and the last of its kind by its number. Beside
+    the columns of `inference` there are
 
-    - `attempts`: how many there were;
+    - `attempts`: how many there were that count (see `failures.counts_for`);
     - `message`: why there is no answer;
     - `elsewhere`: another partition computed it;
     - `reused`: that, or an earlier run of this partition than `run_id` did.
@@ -45,6 +47,7 @@ def results_of(tables: Tables, partition: str, run_id: str | None = None) -> pl.
     run_id = run_id or _newest_run(tables, partition)
     found = tables.collect(
         tables.scan("inference")
+        .filter(counts_for(partition))
         .join(asked, on="request_hash", how="semi")
         .select(
             *_COLUMNS,
@@ -69,11 +72,12 @@ def _best(found: pl.DataFrame) -> pl.DataFrame:
             "request_hash",
             pl.col("error_class").is_null().alias("answered"),
             pl.col("finish_reason").ne_missing(pl.lit("length")).alias("whole"),
-            "finished_at",
+            pl.col("elsewhere").not_().alias("own"),
             "attempt",
+            "finished_at",
             pl.int_range(pl.len()).alias("at"),
         )
-        .sort("answered", "whole", "finished_at", "attempt")
+        .sort("answered", "whole", "own", "attempt", "finished_at")
         .group_by("request_hash")
         .agg(pl.col("at").last(), pl.len().cast(pl.Int32).alias("attempts"))
         .sort("at")

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from acdc_dagster.deployment import Model
+from acdc_dagster.failures import counts_for
 from acdc_dagster.job import Job
 from acdc_dagster.planning.stage import read_plan
 from acdc_dagster.reconcile.again import asked_again
@@ -34,7 +35,8 @@ def plan_retries(job: Job, model: Model, tables: Tables, partition: str) -> Retr
     """Fill `retries` with the requests of a partition that need another attempt.
 
     A request whose best result is a failure is asked again while its last class of failure came no
-    more often than the job's `retries` allow, or if it was queued again since. It is asked
+    more often than the job's `retries` allow, or if it was queued again since. Which failures of
+    other partitions count says `failures.counts_for`. It is asked
 
     - as it was after a `transient` failure, and where it was queued again;
     - with the schema and an instruction to keep to it after a `parse` failure;
@@ -84,21 +86,22 @@ def wanted_again(job: Job, tables: Tables, partition: str) -> pl.DataFrame:
     columns = ["text", "finish_reason", "completion_tokens", "error_class", "finished_at"]
     tried = tables.collect(
         tables.scan("inference")
+        .filter(counts_for(partition))
         .join(failed.lazy(), on="request_hash", how="semi")
         .select("request_hash", "attempt", *columns, pl.col("error_message").alias("message"))
     )
     queued = tables.collect(
-        tables.scan("requeued")
+        tables.scan("requeued", partition)
         .join(failed.lazy(), on="request_hash", how="semi")
         .group_by("request_hash")
-        .agg(pl.col("requeued_at").max())
+        .agg(pl.col("after_attempt").max())
     )
     failures = (
         judged(job, tried)
         .join(queued, on="request_hash", how="left")
-        .with_columns(counts=pl.col("finished_at") > pl.col("requeued_at"))
-        .with_columns(pl.col("counts").fill_null(True))
-        .sort("finished_at", "attempt")
+        # By number: the clocks of a worker and of whoever queues a row again differ.
+        .with_columns(counts=pl.col("attempt") > pl.col("after_attempt").fill_null(0))
+        .sort("attempt", "finished_at")
         .group_by("request_hash", maintain_order=True)
         .agg(
             pl.col("attempt").max().alias("last_attempt"),

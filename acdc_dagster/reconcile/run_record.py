@@ -9,8 +9,7 @@ import polars as pl
 
 from acdc_dagster.job import Job, version_of
 from acdc_dagster.planning.stage import read_plan
-from acdc_dagster.prices import Prices
-from acdc_dagster.reconcile.costs import run_costs
+from acdc_dagster.reconcile.costs import RunCosts
 from acdc_dagster.reconcile.stage import OutputStats
 from acdc_dagster.tables import Tables
 
@@ -41,7 +40,7 @@ class Health:
 
 
 def record_run(
-    job: Job, tables: Tables, partition: str, run_id: str, prices: Prices, stats: OutputStats
+    job: Job, tables: Tables, partition: str, run_id: str, costs: RunCosts, stats: OutputStats
 ) -> Health:
     """Add the run to `runs`, once, with all that it was run with.
 
@@ -50,13 +49,13 @@ def record_run(
         tables: Its tables.
         partition: The partition key.
         run_id: Of the run that reconciled, and computed unless all was there.
-        prices: The deployment's.
+        costs: Of the job's runs.
         stats: What stage 5 did.
 
     Raises:
         TableError: The storage refused.
     """
-    health = _health(tables, partition, run_id, prices, stats)
+    health = _health(tables, partition, run_id, costs, stats)
     plan = read_plan(tables, partition)
     engines = tables.collect(
         tables.scan("history", partition).filter(run_id=run_id).select("engine", "device").unique()
@@ -74,13 +73,13 @@ def record_run(
         "model_revision": plan.model_revision,
         "plan": plan.model_dump_json(),
         "engine": ", ".join(engines["engine"].unique().sort()) or None,
-        "device": ", ".join(engines["device"].unique().sort()) or None,
+        "device": ", ".join(engines["device"].drop_nulls().unique().sort()) or None,
         "input_rows": balance.input_rows,
         "outputs": balance.outputs,
         "rejected": balance.rejected,
         "dead_letter": balance.dead_letter,
         "failures": json.dumps(stats.failures),
-        "currency": prices.currency,
+        "currency": costs.prices.currency,
         **vars(health),
     }
     appender = tables.appender("runs", f"run/{partition}/{run_id}")
@@ -90,7 +89,7 @@ def record_run(
 
 
 def _health(
-    tables: Tables, partition: str, run_id: str, prices: Prices, stats: OutputStats
+    tables: Tables, partition: str, run_id: str, costs: RunCosts, stats: OutputStats
 ) -> Health:
     results = tables.scan("inference", partition).filter(pl.col("run_id") == run_id)
     took = (pl.col("finished_at") - pl.col("started_at")).dt.total_microseconds() / 1e6
@@ -101,8 +100,6 @@ def _health(
     seconds = float(tables.collect(of_run.select(pl.col("seconds").max())).item() or 0.0)
     tokens = pl.col("prompt_tokens") + pl.col("completion_tokens")
     context = tables.collect(tables.scan("outputs", partition).select(tokens.mean())).item()
-    runs = run_costs(tables, partition, prices)
-    own = None if runs is None else runs.filter(pl.col("run_id") == run_id)["run_cost"].sum()
     ids = stats.outputs + stats.dead_letter
     return Health(
         computed=computed,
@@ -112,5 +109,5 @@ def _health(
         retry_rate=stats.retried / stats.requests if stats.requests else 0.0,
         mean_context=context,
         latency_p99=latency,
-        cost=None if own is None else float(own),
+        cost=costs.total(partition, run_id),
     )

@@ -1,13 +1,12 @@
 """A small sample of answers beside what was asked, for a person to read."""
 
-import json
 import math
-from typing import Any, cast
 
 import numpy as np
 import polars as pl
 
 from acdc_dagster.job import Job
+from acdc_dagster.requests.body import ChatBody, parse_body
 from acdc_dagster.tables import Tables
 
 # Rows of the sample: a share, but never fewer nor more than a person can make use of.
@@ -41,11 +40,10 @@ def spot_check(job: Job, tables: Tables, partition: str) -> pl.DataFrame:
     bodies = tables.collect(
         tables.scan("raw_requests", partition)
         .filter(pl.col("custom_id").is_in(asked_as["asked"].implode()))
-        .select(pl.col("custom_id").alias("asked"), "body")
+        .select(pl.col("custom_id").alias("asked"), "endpoint", "body")
     )
-    inputs = bodies.select(
-        "asked", pl.Series("input", [_prompt(body) for body in bodies["body"]], dtype=pl.String)
-    )
+    prompts = [_prompt(*asked) for asked in bodies.select("endpoint", "body").iter_rows()]
+    inputs = bodies.select("asked", pl.Series("input", prompts, dtype=pl.String))
     sample = (
         rows.join(asked_as, on="custom_id")
         .join(inputs, on="asked", how="left")
@@ -55,18 +53,9 @@ def spot_check(job: Job, tables: Tables, partition: str) -> pl.DataFrame:
     return sample
 
 
-def _prompt(body: str) -> str:
+def _prompt(endpoint: str, body: str) -> str:
     """What a request asks, as text: its prompt, or its messages with their roles."""
-    request: dict[str, Any] = json.loads(body)
-    if "messages" not in request:
-        return str(request.get("prompt", ""))
-    messages = cast("list[dict[str, Any]]", request["messages"])
-    return "\n\n".join(f"{one['role']}: {_text(one.get('content'))}" for one in messages)
-
-
-def _text(content: object) -> str:
-    """The text of a content, which may be in parts; other parts by their type."""
-    if not isinstance(content, list):
-        return "" if content is None else str(content)
-    parts = cast("list[dict[str, Any]]", content)
-    return "\n".join(str(part.get("text", f"[{part.get('type')}]")) for part in parts)
+    request = parse_body(endpoint, body)
+    if not isinstance(request, ChatBody):
+        return request.text
+    return "\n\n".join(f"{message.role}: {message.text()}" for message in request.messages)

@@ -9,13 +9,14 @@ from acdc_dagster.errors import AcdcError, IncompleteError
 from acdc_dagster.failures import FAILURES
 from acdc_dagster.job import Job
 from acdc_dagster.planning.stage import read_plan
-from acdc_dagster.prices import Prices
 from acdc_dagster.reconcile.answers import check_columns, outputs_schema
-from acdc_dagster.reconcile.costs import request_costs
+from acdc_dagster.reconcile.costs import RunCosts, request_costs
 from acdc_dagster.reconcile.joined import joined
-from acdc_dagster.reconcile.judged import judged
+from acdc_dagster.reconcile.judged import ANSWER, judged
 from acdc_dagster.reconcile.ledger import Ledger, ledger
 from acdc_dagster.reconcile.results import results_of
+from acdc_dagster.reconcile.savings import Savings, savings
+from acdc_dagster.schemas import row_schema
 from acdc_dagster.tables import Tables
 
 
@@ -33,25 +34,25 @@ class OutputStats:
     Attributes:
         outputs: custom_ids with an answer; of the rows, where rows were split.
         failures: custom_ids by failure class, in `outputs` (cut short) and `dead_letter`.
-        duplicates: custom_ids answered by the request of another.
         requests: Distinct requests.
         retried: Those of them that were asked more than once.
+        savings: What was not computed since an answer was there, or shared.
     """
 
     outputs: int
     dead_letter: int
-    duplicates: int
     requests: int
     retried: int
     failures: dict[str, int]
     ledger: Ledger
+    savings: Savings
 
 
 def reconcile(
     job: Job,
     tables: Tables,
     partition: str,
-    prices: Prices | None = None,
+    costs: RunCosts | None = None,
     run_id: str | None = None,
 ) -> OutputStats:
     """Fill `outputs` and `dead_letter` for one partition.
@@ -60,7 +61,7 @@ def reconcile(
         job: The job.
         tables: Its tables.
         partition: The partition key.
-        prices: The deployment's, for what each answer cost.
+        costs: Of the job's runs, for what each answer cost.
         run_id: See `results.results_of`.
 
     Raises:
@@ -84,7 +85,7 @@ def reconcile(
         prompt_version=pl.lit(version, pl.String),
         model=pl.lit(plan.model),
         model_revision=pl.lit(plan.model_revision),
-        cost=_cost(tables, partition, prices, rows),
+        cost=_cost(tables, partition, costs, rows),
     )
     given_up = rows.filter("given_up")
     # Filtering copies all columns; mostly there is nothing to leave out.
@@ -100,7 +101,7 @@ def reconcile(
         )
     )
     failures = rows.drop_nulls("error_class").group_by("error_class").agg(pl.len())
-    duplicates, requests = rows.height - results.height, results.height
+    requests, saved = results.height, savings(tables, rows, costs)
     retried = int((results["attempts"] > 1).sum())
     del rows, results
     split = job.declared.too_long.split is not None
@@ -108,7 +109,7 @@ def reconcile(
         answered, given_up = joined(answered, given_up, _rejected_by_sorting(tables, partition))
     tables.replace("dead_letter", partition, given_up)
     # In slices: a writer holds a copy of what it writes.
-    slices = answered.iter_slices(_WRITTEN)
+    slices = (_as_outputs(job, some) for some in answered.iter_slices(_WRITTEN))
     tables.replace("outputs", partition, slices, schema=outputs_schema(job))
     balance = ledger(tables, partition, split=split)
     if not balance.balanced:
@@ -119,12 +120,18 @@ def reconcile(
     return OutputStats(
         outputs=answered.height,
         dead_letter=given_up.height,
-        duplicates=duplicates,
         requests=requests,
         retried=retried,
         failures=dict(failures.sort("error_class").iter_rows()),
         ledger=balance,
+        savings=saved,
     )
+
+
+def _as_outputs(job: Job, answered: pl.DataFrame) -> pl.DataFrame:
+    """The columns of `outputs`: ours, then those of the answer."""
+    parsed = [pl.col(ANSWER).struct.unnest()] if job.answer_columns else []
+    return answered.select(*row_schema("outputs").names(), *parsed)
 
 
 def _check_order_of_work(tables: Tables, partition: str) -> str | None:
@@ -171,17 +178,17 @@ def _with_results(tables: Tables, partition: str, results: pl.DataFrame) -> pl.D
     )
 
 
-def _cost(tables: Tables, partition: str, prices: Prices | None, rows: pl.DataFrame) -> pl.Series:
+def _cost(tables: Tables, partition: str, costs: RunCosts | None, rows: pl.DataFrame) -> pl.Series:
     """What each row's answer cost here: sums over rows are what was spent.
 
     Of rows with one request the first has its cost; what was computed elsewhere cost nothing here.
     Null where it is not known.
     """
-    costs = None if prices is None else request_costs(tables, partition, prices)
-    if costs is None:
+    of_requests = None if costs is None else request_costs(tables, partition, costs)
+    if of_requests is None:
         return pl.Series("cost", [None], dtype=pl.Float64).new_from_index(0, rows.height)
     here = rows.select("request_hash", "elsewhere").join(
-        costs, on="request_hash", how="left", maintain_order="left"
+        of_requests, on="request_hash", how="left", maintain_order="left"
     )
     return here.select(
         pl.when(~pl.col("request_hash").is_first_distinct() | pl.col("elsewhere"))

@@ -13,10 +13,11 @@ from msgspec import structs
 
 from acdc_dagster.errors import BackendError
 from acdc_dagster.inference.engines.protocol import Answer, EngineState, Request, RequestRefused
+from acdc_dagster.inference.engines.vllm_adapter import adapter_arguments, adapter_of
 from acdc_dagster.inference.engines.vllm_answers import answer_of
 from acdc_dagster.inference.engines.vllm_images import Images
 from acdc_dagster.inference.engines.vllm_reasoning import Reasoning
-from acdc_dagster.inference.engines.vllm_sampling import Form, parameters_of
+from acdc_dagster.inference.engines.vllm_sampling import Form, hints_of, parameters_of
 from acdc_dagster.planning.plan import EngineSettings
 from acdc_dagster.prefix.sequences import token_list
 
@@ -68,6 +69,8 @@ class VllmEngine:
                 "the environment's YAML (memory, context length, dtype).",
             ) from error
         self._images = Images()
+        self._adapter: Any = adapter_of(settings.adapter_path)
+        self._has_plugin = settings.scheduler_plugin is not None
         self._forms: dict[str, Form] = {}
 
     @property
@@ -103,12 +106,18 @@ class VllmEngine:
         from vllm.exceptions import VLLMValidationError
 
         try:
-            parameters, form = parameters_of(request.sampling)
+            hints = hints_of(request) if self._has_plugin else None
+            parameters, form = parameters_of(request.sampling, hints)
             if form.chat and self._reasoning is not None:
                 self._reasoning.adjust(parameters)
             ids = token_list(request.token_ids, request.prompt_tokens)
             prompt = {"prompt_token_ids": ids, **self._images.beside(request.images)}
-            self._engine.add_request(request.request_hash, prompt, parameters)
+            self._engine.add_request(
+                request.request_hash,
+                prompt,
+                parameters,
+                lora_request=self._adapter,
+            )
             self._forms[request.request_hash] = form
         except (VLLMValidationError, ValueError, TypeError) as error:
             raise RequestRefused(str(error)) from error
@@ -197,5 +206,7 @@ def _arguments(settings: EngineSettings) -> dict[str, Any]:
             "reasoning_parser": settings.reasoning_parser or "",
         },
         "disable_log_stats": False,  # else results carry no times
+        "scheduler_cls": settings.scheduler_plugin,
+        **adapter_arguments(settings.adapter_path),
         **settings.extra,
     }

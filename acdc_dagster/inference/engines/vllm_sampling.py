@@ -5,6 +5,11 @@ from typing import Any
 
 from msgspec import Struct
 
+from acdc_dagster.inference.engines.protocol import Request
+
+# The name under which a scheduler plug-in finds the hints in a request's `extra_args`.
+HINTS = "acdc"
+
 
 class Form(Struct, frozen=True):
     """What is told of an answer beside its text.
@@ -20,11 +25,26 @@ class Form(Struct, frozen=True):
     chat: bool = True
 
 
-def parameters_of(sampling: str) -> tuple[Any, Form]:
+def hints_of(request: Request) -> dict[str, Any]:
+    """What a scheduler plug-in may know of a request, as `SamplingParams.extra_args`.
+
+    `next_lcp` are the prompt tokens that the next request in prefix order shares: beyond them its
+    KV blocks are of no more use. `answer_tokens` is the expected length of its answer; nothing
+    better than its most tokens is known so far. Both are plain integers, since a plug-in that fails
+    takes the engine with it.
+    """
+    return {HINTS: {"next_lcp": request.next_lcp, "answer_tokens": request.max_tokens}}
+
+
+def parameters_of(sampling: str, extra_args: dict[str, Any] | None = None) -> tuple[Any, Form]:
     """The `vllm.SamplingParams` of a request (or PoolingParams), and the form of its answer.
 
     They are those that `vllm serve` makes of the same body, but for greedy requests with several
     choices: vLLM refuses them, and here the one answer counts as all of them.
+
+    Args:
+        sampling: The JSON.
+        extra_args: For a scheduler plug-in; requests that are pooled have none.
 
     Raises:
         ValueError: vLLM does not take them; its VLLMValidationError is one too.
@@ -44,4 +64,5 @@ def parameters_of(sampling: str) -> tuple[Any, Form]:
         given["structured_outputs"] = StructuredOutputsParams(**given["structured_outputs"])
     if "logit_bias" in given:
         given["logit_bias"] = {int(token): bias for token, bias in given["logit_bias"].items()}
-    return SamplingParams(**given, output_kind=RequestOutputKind.FINAL_ONLY), form
+    kind = RequestOutputKind.FINAL_ONLY
+    return SamplingParams(**given, extra_args=extra_args, output_kind=kind), form

@@ -42,6 +42,7 @@ class Prediction:
 
     Attributes:
         sequences: Requests that a replica runs at once.
+        limits: What its scheduler is told.
         step_seconds: Of a step while prompts and answers are computed side by side.
         prefill_rate: Prompt tokens/s of all replicas, in steps that compute nothing else.
         decode_rate: Generated tokens/s of all replicas, in steps that compute nothing else.
@@ -56,6 +57,7 @@ class Prediction:
     pool: Pool
     layout: Layout
     sequences: int
+    limits: EngineLimits
     step_seconds: float
     prefill_rate: float
     decode_rate: float
@@ -134,6 +136,7 @@ def predict(
         pool=pool,
         layout=layout,
         sequences=min(sequences, limits.sequences),
+        limits=limits,
         step_seconds=step.total,
         prefill_rate=prefill,
         decode_rate=decoding,

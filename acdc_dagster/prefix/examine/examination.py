@@ -171,8 +171,8 @@ class _Chosen:
             return ModelTokenizer(given), model
         try:
             deployment = Deployment.load()
-            models = deployment.environment.models
-            name = named if named in models or len(models) != 1 else next(iter(models))
+            models, names = deployment.environment.models, deployment.environment.model_names
+            name = named if named in names or len(models) != 1 else next(iter(models))
             model = deployment.model(name)
         except (DeclarationError, ModelError):
             if named:

@@ -65,7 +65,8 @@ class FieldOrder:
             return "Keep the order of the columns: no other shares noticeably more."
         return (
             f"Move {', '.join(moved)} before {self._differing()[0][len(moved)]}: "
-            f"sharing {self.given_sharing:.2f} -> {self.best_sharing:.2f}; "
+            f"sharing {self.given_sharing:.2f} -> {self.best_sharing:.2f} "
+            f"(column_order: [{', '.join(moved)}] in defs.yaml does it); "
             "it changes the prompt, so compare answers first."
         )
 

@@ -19,9 +19,11 @@ def prompt_of(job: Job, cutter: Cutter | None = None) -> Prompt:
     """The job's prompt, compiled.
 
     Raises:
-        DeclarationError: It is wrong, or does not read the column that the job splits.
+        DeclarationError: It is wrong, or does not read the column that the job splits, or one of
+            its column order.
     """
-    prompt = Prompt.compile(job.prompt or "", job.prompt_path, cutter)
+    first = job.declared.column_order
+    prompt = Prompt.compile(job.prompt or "", job.prompt_path, cutter, first)
     split = job.declared.too_long.split
     if split is not None and split.column not in prompt.columns:
         raise DeclarationError(

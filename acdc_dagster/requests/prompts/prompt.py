@@ -13,7 +13,7 @@ so. To Jinja's filters come those of `cuts`.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -22,6 +22,7 @@ from jinja2 import StrictUndefined, TemplateSyntaxError, meta, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from acdc_dagster.errors import AcdcError, DeclarationError
+from acdc_dagster.requests.prompts.column_order import check_read, with_columns_first
 from acdc_dagster.requests.prompts.cuts import Cuts, Cutter
 
 _ROLE_LINE = re.compile(r"^<!--[ \t]*(\w+)[ \t]*-->[ \t]*$", re.MULTILINE)
@@ -65,58 +66,32 @@ class Prompt:
     _reading: tuple[nodes.Template, ...]  # of the messages that read columns
 
     @staticmethod
-    def compile(text: str, path: Path, cutter: Cutter | None = None) -> "Prompt":
+    def compile(
+        text: str, path: Path, cutter: Cutter | None = None, first: Sequence[str] = ()
+    ) -> "Prompt":
         """Compile the prompt file's text.
 
         Args:
             text: What the file says.
             path: The file, for messages.
             cutter: See `Cuts`.
+            first: The columns whose lines go before those of the others in each message, see
+                `column_order`.
 
         Raises:
             DeclarationError: An unknown role, text before the first role, or a template that is
-                not valid Jinja, with its line.
+                not valid Jinja, with its line; or lines that cannot be moved.
         """
-        cuts = Cuts(cutter)
-        jinja = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
-        cast("Any", jinja).filters.update(cuts.filters)
-        # Else a column called dict or namespace would be one of Jinja's functions.
-        names = cast("dict[str, Any]", cast("Any", jinja).globals)
-        for name in names.keys() - {"range"}:
-            del names[name]
-        columns: set[str] = set()
-        templates: list[tuple[str, nodes.Template]] = []
-        messages: list[tuple[str, Callable[[Mapping[str, Any]], str]]] = []
-        reading: list[nodes.Template] = []
-        for role, template, line in _cut(text, path):
-            try:
-                templates.append((role, jinja.parse(template)))
-                tree = jinja.parse(template)
-                if _reads_range(tree):
-                    names.pop("range", None)
-                cuts.prepare(tree)
-                for name in tree.find_all(nodes.Name):
-                    name.name = _SELF if name.name == "self" else name.name
-                read = meta.find_undeclared_variables(tree)
-                compiled = jinja.from_string(tree)
-            except TemplateSyntaxError as error:
-                raise DeclarationError(
-                    f"{path}:{line + error.lineno - 1}: {error.message}",
-                    "Correct the template; {% raw %} … {% endraw %} keeps braces as they are.",
-                ) from error
-            columns |= {"self" if name == _SELF else name for name in read}
-            if read:
-                messages.append((role, compiled.render))
-                reading.append(templates[-1][1])
-            else:
-                try:
-                    messages.append((role, _constant(compiled.render())))
-                except Exception as error:
-                    raise DeclarationError(
-                        f"{path}:{line}: the {role} message cannot be rendered: {error}",
-                        "Correct the template.",
-                    ) from error
-        return Prompt(frozenset(columns), tuple(templates), cuts, tuple(messages), tuple(reading))
+        pieces = _cut(text, path)
+        prompt = _compiled(pieces, path, Cuts(cutter))
+        if not first:
+            return prompt
+        check_read(first, prompt.columns, path)
+        moved = [
+            (role, with_columns_first(template, first, prompt.columns, f"{path}:{line}"), line)
+            for role, template, line in pieces
+        ]
+        return _compiled(moved, path, Cuts(cutter))
 
     def fields(self) -> Fields | None:
         """The columns and the literal text of the message that reads columns.
@@ -147,6 +122,49 @@ class Prompt:
             if nulls:
                 reason += f" (null in this row: {', '.join(nulls)})"
             raise RowError(reason) from error
+
+
+def _compiled(pieces: Sequence[tuple[str, str, int]], path: Path, cuts: Cuts) -> Prompt:
+    """The prompt of these messages, each with its role, template and first line."""
+    jinja = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
+    cast("Any", jinja).filters.update(cuts.filters)
+    # Else a column called dict or namespace would be one of Jinja's functions.
+    names = cast("dict[str, Any]", cast("Any", jinja).globals)
+    for name in names.keys() - {"range"}:
+        del names[name]
+    columns: set[str] = set()
+    templates: list[tuple[str, nodes.Template]] = []
+    messages: list[tuple[str, Callable[[Mapping[str, Any]], str]]] = []
+    reading: list[nodes.Template] = []
+    for role, template, line in pieces:
+        try:
+            templates.append((role, jinja.parse(template)))
+            tree = jinja.parse(template)
+            if _reads_range(tree):
+                names.pop("range", None)
+            cuts.prepare(tree)
+            for name in tree.find_all(nodes.Name):
+                name.name = _SELF if name.name == "self" else name.name
+            read = meta.find_undeclared_variables(tree)
+            compiled = jinja.from_string(tree)
+        except TemplateSyntaxError as error:
+            raise DeclarationError(
+                f"{path}:{line + error.lineno - 1}: {error.message}",
+                "Correct the template; {% raw %} … {% endraw %} keeps braces as they are.",
+            ) from error
+        columns |= {"self" if name == _SELF else name for name in read}
+        if read:
+            messages.append((role, compiled.render))
+            reading.append(templates[-1][1])
+        else:
+            try:
+                messages.append((role, _constant(compiled.render())))
+            except Exception as error:
+                raise DeclarationError(
+                    f"{path}:{line}: the {role} message cannot be rendered: {error}",
+                    "Correct the template.",
+                ) from error
+    return Prompt(frozenset(columns), tuple(templates), cuts, tuple(messages), tuple(reading))
 
 
 def _reads_range(tree: nodes.Template) -> bool:

@@ -30,7 +30,8 @@ class Membership:
 
     def key_of(self, dtype: pl.DataType) -> pl.Expr:
         """The Dagster partition key that a row belongs to, in the job's time zone."""
-        cadence = self.job.declared.partitions.cadence
+        declared = self.job.declared.partitions
+        cadence, begins_on = declared.cadence, declared.begins_on
         value = pl.col(self.column)
         if isinstance(dtype, pl.Datetime) and dtype.time_zone is not None:
             value = value.dt.convert_time_zone(self.job.declared.timezone)
@@ -42,11 +43,12 @@ class Membership:
             match cadence:
                 case "hourly":
                     return value.dt.strftime("%Y-%m-%d-%H:00")
-                case "weekly":  # Dagster's weeks start on Sunday
-                    sunday = value.dt.date() - pl.duration(days=value.dt.weekday() % 7)
-                    return sunday.dt.strftime("%Y-%m-%d")
+                case "weekly":
+                    since = (value.dt.weekday().cast(pl.Int64) - begins_on) % 7
+                    return (value.dt.date() - pl.duration(days=since)).dt.strftime("%Y-%m-%d")
                 case "monthly":
-                    return value.dt.strftime("%Y-%m-01")
+                    month = (value.dt.date() - pl.duration(days=begins_on - 1)).dt
+                    return month.strftime(f"%Y-%m-{begins_on:02}")
                 case _:
                     return value.dt.strftime("%Y-%m-%d")
         return value.cast(pl.String)

@@ -1,0 +1,72 @@
+"""What a plan may not change: settings that an environment or a job has written down."""
+
+from dataclasses import dataclass
+
+from acdc_dagster.deployment import Deployment
+from acdc_dagster.engine import Engine
+from acdc_dagster.job import Job
+from acdc_dagster.planning.cost.layout import Fixed
+from acdc_dagster.planning.cost.makespan import EngineLimits
+
+# Settings that are planned where nobody has written them down, beside replicas.
+_PLANNED = ("tensor_parallel", "expert_parallel", "max_num_seqs", "max_num_batched_tokens")
+
+
+@dataclass(frozen=True)
+class Pins:
+    """The settings of an engine, and which of them are pinned.
+
+    Attributes:
+        engine: All settings; a planned one counts only if it is pinned.
+        replicas: Workers; None: planned.
+        places: Where each pinned setting stands, by its name.
+    """
+
+    engine: Engine
+    replicas: int | None
+    places: dict[str, str]
+
+    def __str__(self) -> str:
+        values = self.engine.model_dump() | {"replicas": self.replicas}
+        return ", ".join(f"{name} {values[name]} ({at})" for name, at in self.places.items())
+
+    def fixed(self, *, independent: bool) -> Fixed:
+        """The degrees of parallelism that a layout has to have."""
+        tensor, expert = (
+            getattr(self.engine, name) if name in self.places else None
+            for name in ("tensor_parallel", "expert_parallel")
+        )
+        return Fixed(tensor, self.replicas, expert, independent=independent)
+
+    def limits(self, *, on_gpus: bool) -> EngineLimits:
+        """What a replica's scheduler is told at most: what is pinned, else what suits a device."""
+        engine, default = self.engine, EngineLimits()
+        sequences, tokens = engine.max_num_seqs, engine.max_num_batched_tokens
+        if on_gpus and "max_num_seqs" not in self.places:
+            sequences = default.sequences
+        if on_gpus and "max_num_batched_tokens" not in self.places:
+            tokens = default.tokens
+        return EngineLimits(sequences, tokens)
+
+
+def pins_of(job: Job, deployment: Deployment, *, elsewhere: bool) -> Pins:
+    """The pins of a job.
+
+    Args:
+        job: Its own settings come before those of the environment.
+        deployment: Has the environment.
+        elsewhere: Plan for other devices than the environment's, whose settings do not count then.
+    """
+    local = deployment.environment.backends.local
+    places: dict[str, str] = {}
+    engine, replicas = job.declared.engine, job.declared.replicas
+    if not elsewhere:
+        engine = local.engine.with_own(engine)
+        environment = f"resources/{deployment.env}.yaml"
+        places = {name: environment for name in _PLANNED if name in local.engine.model_fields_set}
+        if replicas is None and (local.pool is None or "replicas" in local.model_fields_set):
+            replicas, places["replicas"] = local.replicas, environment
+    own = {name: "the job" for name in _PLANNED if name in job.declared.engine.model_fields_set}
+    if job.declared.replicas is not None:
+        own["replicas"] = "the job"
+    return Pins(engine, replicas, places | own)
