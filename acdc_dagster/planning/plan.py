@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from acdc_dagster.deployment import Commit, Limits
+from acdc_dagster.planning.speculation.settings import Speculation
 
 Runner = Literal["generate", "pooling"]
 
@@ -39,6 +40,7 @@ class EngineSettings(_Frozen):
         runner: pooling for an engine that gives vectors in place of text.
         reasoning_parser: See `Model.reasoning_parser`.
         extra: Other engine arguments by the engine's own names.
+        speculation: None: no tokens are drafted.
     """
 
     model_path: str
@@ -50,10 +52,10 @@ class EngineSettings(_Frozen):
     dtype: str
     tensor_parallel: int
     expert_parallel: int
-    speculative_tokens: int
     runner: Runner = "generate"
     reasoning_parser: str | None = None
     extra: dict[str, Any]
+    speculation: Speculation | None = None
 
 
 class Plan(_Frozen):

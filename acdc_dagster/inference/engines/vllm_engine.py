@@ -16,6 +16,7 @@ from acdc_dagster.inference.engines.protocol import Answer, EngineState, Request
 from acdc_dagster.inference.engines.vllm_answers import answer_of
 from acdc_dagster.inference.engines.vllm_reasoning import Reasoning
 from acdc_dagster.inference.engines.vllm_sampling import Form, parameters_of
+from acdc_dagster.inference.engines.vllm_speculation import speculative_arguments
 from acdc_dagster.planning.plan import EngineSettings
 from acdc_dagster.prefix.sequences import token_list
 
@@ -194,5 +195,6 @@ def _arguments(settings: EngineSettings) -> dict[str, Any]:
             "reasoning_parser": settings.reasoning_parser or "",
         },
         "disable_log_stats": False,  # else results carry no times
+        **speculative_arguments(settings),
         **settings.extra,
     }
