@@ -39,7 +39,6 @@ def started(model_path: Path, **changes: Any) -> VllmEngine:
         "dtype": "float32",
         "tensor_parallel": 1,
         "expert_parallel": 1,
-        "speculative_tokens": 0,
         "extra": {"enforce_eager": True},
         **changes,
     }

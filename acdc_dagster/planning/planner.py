@@ -186,7 +186,6 @@ def _settings(
         dtype=engine.dtype,
         tensor_parallel=tensor,
         expert_parallel=expert,
-        speculative_tokens=0,
         runner=runner,
         reasoning_parser=model.reasoning_parser,
         extra=engine.extra,
