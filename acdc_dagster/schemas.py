@@ -227,6 +227,7 @@ SCHEMAS: dict[TableName, pl.Schema] = {
         ("accepted", pl.List(pl.Int64)),
         ("restarts", pl.Int32),
         ("finished_at", pl.Datetime("us", "UTC")),
+        ("outlier", pl.String),  # why no plan learns from it: restarted, preempted, contended
     ),
 }
 

@@ -2,12 +2,24 @@
 
 from datetime import UTC, datetime
 
+from acdc_dagster.inference.events import Event
 from acdc_dagster.inference.meter import Meter
 from acdc_dagster.planning.plan import Plan
 
+# Share of the requests that were put back for want of KV memory, from which on their prompts that
+# were computed twice distort the rates.
+_PREEMPTED = 0.01
+
 
 def history_row(
-    partition: str, run_id: str, plan: Plan, meter: Meter, engine: str, device: str
+    partition: str,
+    run_id: str,
+    plan: Plan,
+    meter: Meter,
+    engine: str,
+    device: str,
+    *,
+    contended: bool = False,
 ) -> dict[str, object]:
     """The row.
 
@@ -18,6 +30,7 @@ def history_row(
         meter: What it counted.
         engine: Name and version of the engine.
         device: What the engine ran on.
+        contended: Others took the processor meanwhile.
     """
     told = meter.event("finished")
     return {
@@ -42,5 +55,15 @@ def history_row(
         "drafts": told.drafts,
         "accepted": told.accepted,
         "restarts": told.restarts,
+        "outlier": _outlier(told, contended=contended),
         "finished_at": datetime.now(UTC),
     }
+
+
+def _outlier(told: Event, *, contended: bool) -> str | None:
+    """Why the rates of a run say little of its configuration; None if they do."""
+    if told.restarts:
+        return "restarted"
+    if told.preemptions > _PREEMPTED * max(told.computed, 1):
+        return "preempted"
+    return "contended" if contended else None

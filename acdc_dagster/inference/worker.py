@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from acdc_dagster.errors import BackendError, IncompleteError
 from acdc_dagster.inference.ahead import read_ahead
+from acdc_dagster.inference.contention import is_contended
 from acdc_dagster.inference.dispatch import Dispatch
 from acdc_dagster.inference.engines.process import VLLM, EngineDied, EngineProcess, Stopped
 from acdc_dagster.inference.engines.protocol import Answer, unanswered
@@ -81,8 +82,8 @@ def work(
         shift = _Shift(order, plan, tables, meter, tell, stop, adapter)
         shift.run(shard, left)
         history = tables.appender("history", f"{order.run_id}/{shift.worker}")
-        ran = (shift.engine, shift.device)
-        history.append([history_row(order.partition, order.run_id, plan, meter, *ran)])
+        ran = (order.partition, order.run_id, plan, meter, shift.engine, shift.device)
+        history.append([history_row(*ran, contended=shift.contended)])
     return meter.event("finished")
 
 
@@ -110,6 +111,7 @@ class _Shift:
         self._stop_at: float | None = None
         self.worker = uuid4().hex[:12]
         self.engine = self.device = ""
+        self.contended = False
 
     def run(self, shard: Shard, left: Left) -> None:
         """Answer all that is left. Raises as `work` does."""
@@ -145,6 +147,7 @@ class _Shift:
         finally:
             requests.close()
             if engine is not None:
+                self.contended = is_contended(engine.pid)
                 engine.close()
         if dispatch.more:
             raise Stopped

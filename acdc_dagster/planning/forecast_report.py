@@ -107,7 +107,7 @@ def candidate_table(choice: Choice) -> Iterator[str]:
         shown = [*shown, best]
     priced = all(each.cost is not None for each in found)
     head = ["  layout", "pool", "at once", "prefill/s", "decode/s", "wait", "time", "GPU-h"]
-    rows = [[*head, *(["cost"] if priced else []), "source"]]
+    rows = [[*head, *(["cost"] if priced else []), "error", "source"]]
     for each in shown:
         row = [
             f"{'*' if each == best else ' '} {each.layout}",
@@ -119,7 +119,9 @@ def candidate_table(choice: Choice) -> Iterator[str]:
             duration(each.seconds),
             f"{each.gpu_seconds / 3600:.2f}",
         ]
-        rows.append([*row, *([f"{each.cost:.2f}"] if priced else []), each.source])
+        rows.append(
+            [*row, *([f"{each.cost:.2f}"] if priced else []), f"{each.error:.0%}", each.source]
+        )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         left = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
@@ -147,4 +149,6 @@ def candidate_fields(each: Prediction) -> dict[str, Any]:
         "gpu_seconds": each.gpu_seconds,
         "cost": each.cost,
         "source": each.source,
+        "error": each.error,
+        "measured_runs": each.measured,
     }

@@ -48,6 +48,13 @@ class Pins:
             tokens = default.tokens
         return EngineLimits(sequences, tokens)
 
+    def allow(self, limits: EngineLimits) -> bool:
+        """Whether limits leave what is pinned as it is."""
+        engine, pinned = self.engine, self.places
+        return ("max_num_seqs" not in pinned or limits.sequences == engine.max_num_seqs) and (
+            "max_num_batched_tokens" not in pinned or limits.tokens == engine.max_num_batched_tokens
+        )
+
 
 def pins_of(job: Job, deployment: Deployment, *, elsewhere: bool) -> Pins:
     """The pins of a job.

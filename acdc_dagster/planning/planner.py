@@ -1,7 +1,8 @@
 """Planning one prepared partition: one plan for the profile, the worker and the report."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import numpy as np
 import polars as pl
@@ -15,6 +16,8 @@ from acdc_dagster.planning.answers import ExpectedAnswers, expected_answers
 from acdc_dagster.planning.choice import Choice, Goal, PlanError, candidates, choose
 from acdc_dagster.planning.cost.makespan import Prediction
 from acdc_dagster.planning.cost.workload import Workload, workload
+from acdc_dagster.planning.history.correction import Correction
+from acdc_dagster.planning.history.runs import Run, measured_runs
 from acdc_dagster.planning.pins import Pins, pins_of
 from acdc_dagster.planning.plan import EngineSettings, Plan, Predicted, Runner, Shard
 from acdc_dagster.planning.shapes.model import ModelShape, read_shape
@@ -107,9 +110,9 @@ def plan_partition(
     try:
         shape = _shape(model, site.pins)
         weight = shape.attention_weight
-        fixed = site.pins.fixed(independent=site.own)
-        choice = choose(candidates(shape, site.pools, work, limits, fixed), goal)
-        best, why = choice.best, reasons(choice, shape, work, limits, fixed)
+        search = _search(shape, site, deployment, measured_runs(deployment, model.name))
+        choice = choose(search(work), goal)
+        best, why = choice.best, reasons(choice, shape, work, search)
     except (ModelError, PlanError) as error:
         if not site.own or (site.on_gpus and isinstance(error, PlanError)):
             raise
@@ -157,6 +160,31 @@ def _shape(model: Model, pins: Pins) -> ModelShape:
     return read_shape(model.path, pins.engine.dtype, kv_cache_dtype)
 
 
+def _search(
+    shape: ModelShape, site: _Site, deployment: Deployment, runs: Sequence[Run]
+) -> Callable[[Workload], list[Prediction]]:
+    """Gives the candidates for a job, the fastest first, corrected by what was measured.
+
+    The limits of an engine are those that suit the devices, and those that were measured on them.
+    """
+    pins = site.pins
+    usual = pins.limits(on_gpus=site.on_gpus)
+    here = {pool.name for pool in site.pools}
+    tried = {run.limits for run in runs if run.gpu in here}
+    limits = [usual, *(each for each in sorted(tried - {usual}) if pins.allow(each))]
+    fixed = pins.fixed(independent=site.own)
+    gpus = known_gpus(deployment.environment.gpus)
+    correction = Correction(shape, gpus, runs, datetime.now(UTC))
+
+    def search(job: Workload) -> list[Prediction]:
+        found = [
+            each for limit in limits for each in candidates(shape, site.pools, job, limit, fixed)
+        ]
+        return sorted(correction.of(found, job), key=lambda each: (each.seconds, each.gpu_seconds))
+
+    return search
+
+
 def _settings(
     model: Model, site: _Site, best: Prediction | None, runner: Runner
 ) -> tuple[EngineSettings, int]:
@@ -197,6 +225,7 @@ def _predicted(best: Prediction) -> Predicted:
         gpu_seconds=best.gpu_seconds,
         cost=best.cost,
         source=best.source,
+        error=best.error,
     )
 
 
