@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from acdc_dagster.inference.contention import is_contended
+from acdc_dagster.inference.contention import CoreWatch
 
 BUSY = "import time\nend = time.time() + 60\nwhile time.time() < end: pass"
 
@@ -19,14 +19,17 @@ def test_processes_that_share_a_core_are_contended() -> None:
         pytest.skip("this system does not count how long threads wait")
     core = {min(os.sched_getaffinity(0))}
     busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(4)]
-    idle = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    idle = subprocess.Popen(["sleep", "60"])
     try:
         for process in busy:
             os.sched_setaffinity(process.pid, core)
+        time.sleep(1)  # to be started
+        watches = [CoreWatch(process.pid) for process in busy]
+        asleep = CoreWatch(idle.pid)
         time.sleep(2)
-        assert any(is_contended(process.pid) for process in busy)
+        assert any(watch.contended for watch in watches)
+        assert not asleep.contended
     finally:
         for process in (*busy, idle):
             process.kill()
             process.wait()
-    assert not is_contended(idle.pid)

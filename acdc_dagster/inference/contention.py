@@ -7,15 +7,32 @@ from pathlib import Path
 _CONTENDED = 0.25
 
 
-def is_contended(pid: int) -> bool:
-    """Whether a process waited for a core for a quarter of its busy time, since it started.
+class CoreWatch:
+    """Follows a process from now on.
 
-    Linux counts both for each thread in `/proc`, in nanoseconds: the time on a core, and the time
-    in a run queue. Where it does not, nothing is told and nothing is held against a run.
+    Linux counts for each thread in `/proc`, in nanoseconds, the time on a core and the time in a
+    run queue. Where it does not, nothing is told and nothing is held against a run.
+
+    Args:
+        pid: Of the process.
     """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._ran, self._waited = _core_time(pid)
+
+    @property
+    def contended(self) -> bool:
+        """Whether it has waited for a core for a quarter of the time it was busy since."""
+        now = _core_time(self._pid)
+        ran, waited = now[0] - self._ran, now[1] - self._waited
+        return waited > _CONTENDED * (ran + waited)
+
+
+def _core_time(pid: int) -> tuple[int, int]:
     ran = waited = 0
     for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
         with suppress(OSError, ValueError):  # the thread has ended
             on_core, in_queue, _ = map(int, thread.read_text().split())
             ran, waited = ran + on_core, waited + in_queue
-    return waited > _CONTENDED * (ran + waited)
+    return ran, waited

@@ -19,7 +19,7 @@ from acdc_dagster.planning.cost.workload import Workload, workload
 from acdc_dagster.planning.history.correction import Correction
 from acdc_dagster.planning.history.runs import Run, measured_runs
 from acdc_dagster.planning.pins import Pins, pins_of
-from acdc_dagster.planning.plan import EngineSettings, Plan, Predicted, Runner, Shard
+from acdc_dagster.planning.plan import Plan, Predicted, Runner, Shard
 from acdc_dagster.planning.shapes.model import ModelShape, read_shape
 from acdc_dagster.planning.shards import ATTENTION_WEIGHT, cut_points, request_cost
 from acdc_dagster.planning.why import reasons
@@ -103,7 +103,10 @@ def plan_partition(
     rows = rows.with_columns(pl.col("max_tokens").fill_null(job.declared.sampling.max_tokens))
     lengths, lcp, caps = (rows[name].to_numpy().astype(np.int64) for name in columns[1:])
     runner = _runner(tables, partition)
-    answers = expected_answers(tables, partition, job.prompt_version, caps)
+    if runner == "pooling":
+        answers = ExpectedAnswers(np.zeros_like(caps), "the endpoint, which gives vectors", None)
+    else:
+        answers = expected_answers(tables, partition, job.prompt_version, caps)
     limits = site.pins.limits(on_gpus=site.on_gpus)
     work = workload(lengths, lcp, answers.tokens, site.pins.engine.block_size, limits.tokens)
     weight = ATTENTION_WEIGHT
@@ -120,9 +123,14 @@ def plan_partition(
         why = [f"The settings are as declared, since nothing can be predicted: {error.problem}"]
     if site.pins.places:
         why.append(f"Pinned: {site.pins}.")
-    settings, replicas = _settings(model, site, best, runner)
+    settings = site.pins.settings(model, on_gpus=site.on_gpus, best=best, runner=runner)
+    replicas = site.pins.replicas or max(site.pools[0].count // settings.tensor_parallel, 1)
+    if best is not None:
+        replicas = best.layout.data
     # A cap says little where it is high, as of a body that leaves the whole context to its answer.
     expected = np.minimum(caps, job.declared.sampling.max_tokens)
+    if answers.cut is not None:
+        expected = np.minimum(expected, answers.tokens.mean())
     cost = request_cost(lengths, lcp, expected, attention_weight=weight)
     local = deployment.environment.backends.local
     plan = Plan(
@@ -183,38 +191,6 @@ def _search(
         return sorted(correction.of(found, job), key=lambda each: (each.seconds, each.gpu_seconds))
 
     return search
-
-
-def _settings(
-    model: Model, site: _Site, best: Prediction | None, runner: Runner
-) -> tuple[EngineSettings, int]:
-    """What each replica's engine is started with, and how many replicas there are."""
-    engine = site.pins.engine
-    limits = site.pins.limits(on_gpus=site.on_gpus)
-    tensor, expert = engine.tensor_parallel or 1, engine.expert_parallel or 1
-    replicas = site.pins.replicas or max(site.pools[0].count // tensor, 1)
-    sequences, tokens = limits.sequences, limits.tokens
-    if best is not None:
-        tensor, expert, replicas = best.layout.tensor, best.layout.expert, best.layout.data
-        sequences, tokens = best.limits.sequences, best.limits.tokens
-        if site.on_gpus and "max_num_seqs" not in site.pins.places:
-            sequences = best.sequences
-    settings = EngineSettings(
-        model_path=str(model.path),
-        max_model_len=model.context_length,
-        max_num_seqs=sequences,
-        max_num_batched_tokens=tokens,
-        block_size=engine.block_size,
-        kv_cache_gib=engine.kv_cache_gib,
-        dtype=engine.dtype,
-        tensor_parallel=tensor,
-        expert_parallel=expert,
-        speculative_tokens=0,
-        runner=runner,
-        reasoning_parser=model.reasoning_parser,
-        extra=engine.extra,
-    )
-    return settings, replicas
 
 
 def _predicted(best: Prediction) -> Predicted:
