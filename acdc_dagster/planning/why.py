@@ -33,6 +33,11 @@ def reasons(
         f"{duration(best.start_seconds)} to start; most of a step goes into {BOUNDS[best.bound]}.",
         _known_from(best),
     ]
+    if best.seconds < 2 * best.start_seconds:
+        said.append(
+            "Starting takes longer than running: the job is too small to repay a choice between "
+            "layouts, or a change on the way."
+        )
     faster = choice.candidates[0]
     if best.measured and not faster.measured and faster.seconds < best.seconds:
         said.append(
