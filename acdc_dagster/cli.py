@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -112,9 +113,19 @@ def check(
     help="The cheapest layout that is done by then, instead of the fastest.",
 )
 @click.option(
+    "--done-by",
+    metavar="MOMENT",
+    help="The same with a time of day, like 06:00 in the job's time zone, or 2026-12-01T06:00.",
+)
+@click.option(
     "--budget",
     type=click.FloatRange(min=0, min_open=True),
     help="The most it may cost, in the currency of price_hour.",
+)
+@click.option(
+    "--what-if",
+    is_flag=True,
+    help="Compare numbers of these GPUs; without --gpu, up to 16 of each kind that is known.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def plan(
@@ -122,8 +133,10 @@ def plan(
     partition: str | None,
     gpus: tuple[str, ...],
     within: float | None,
+    done_by: str | None,
     budget: float | None,
     *,
+    what_if: bool,
     as_json: bool,
 ) -> None:
     """Say how long a prepared partition of JOB would take on which layout of GPUs, and why.
@@ -134,10 +147,16 @@ def plan(
     from acdc_dagster.job import WHOLE
     from acdc_dagster.planning.choice import Goal
     from acdc_dagster.planning.forecast import forecast
+    from acdc_dagster.planning.moments import seconds_until
 
     deployment = Deployment.load()
-    goal = Goal(None if within is None else within * 3600, budget)
-    found = forecast(deployment.job(job), deployment, partition or WHOLE, gpus, goal)
+    asked = deployment.job(job)
+    seconds = None if within is None else within * 3600
+    if done_by is not None:
+        until = seconds_until(done_by, asked.declared.timezone, datetime.now(UTC))
+        seconds = until if seconds is None else min(until, seconds)
+    goal = Goal(seconds, budget)
+    found = forecast(asked, deployment, partition or WHOLE, gpus, goal, what_if=what_if)
     click.echo(found.as_json() if as_json else found.as_text())
     sys.exit(0 if found.choice.met else 1)
 

@@ -27,6 +27,7 @@ from acdc_dagster.requests.body import EMBEDDINGS
 from acdc_dagster.tables import Tables
 
 Ints = NDArray[np.int64]
+_Search = Callable[[Workload, Sequence[Pool]], list[Prediction]]
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Planned:
         work: The job in numbers.
         choice: The candidates and the best of them, or why nothing can be predicted.
         plan: How the partition runs.
+        search: The candidates for it on other pools, under the same pins; raises PlanError.
     """
 
     lengths: Ints
@@ -48,6 +50,7 @@ class Planned:
     work: Workload
     choice: Choice | AcdcError
     plan: Plan
+    search: Callable[[Sequence[Pool]], list[Prediction]]
 
 
 @dataclass(frozen=True)
@@ -114,12 +117,13 @@ def plan_partition(
         shape = _shape(model, site.pins)
         weight = shape.attention_weight
         search = _search(shape, site, deployment, measured_runs(deployment, model.name))
-        choice = choose(search(work), goal)
-        best, why = choice.best, reasons(choice, shape, work, search)
+        choice = choose(search(work, site.pools), goal)
+        best = choice.best
+        why = reasons(choice, shape, work, lambda other: search(other, site.pools))
     except (ModelError, PlanError) as error:
         if not site.own or (site.on_gpus and isinstance(error, PlanError)):
             raise
-        choice, best = error, None
+        choice, best, search = error, None, _no_search(error)
         why = [f"The settings are as declared, since nothing can be predicted: {error.problem}"]
     if site.pins.places:
         why.append(f"Pinned: {site.pins}.")
@@ -148,7 +152,7 @@ def plan_partition(
         predicted=None if best is None else _predicted(best),
         pinned=sorted(site.pins.places),
     )
-    return Planned(lengths, lcp, answers, work, choice, plan)
+    return Planned(lengths, lcp, answers, work, choice, plan, lambda pools: search(work, pools))
 
 
 def _site(job: Job, deployment: Deployment, asked: Sequence[str]) -> _Site:
@@ -168,27 +172,30 @@ def _shape(model: Model, pins: Pins) -> ModelShape:
     return read_shape(model.path, pins.engine.dtype, kv_cache_dtype)
 
 
-def _search(
-    shape: ModelShape, site: _Site, deployment: Deployment, runs: Sequence[Run]
-) -> Callable[[Workload], list[Prediction]]:
-    """Gives the candidates for a job, the fastest first, corrected by what was measured.
+def _search(shape: ModelShape, site: _Site, deployment: Deployment, runs: Sequence[Run]) -> _Search:
+    """Gives the candidates for a job on pools, the fastest first, corrected by what was measured.
 
     The limits of an engine are those that suit the devices, and those that were measured on them.
     """
     pins = site.pins
     usual = pins.limits(on_gpus=site.on_gpus)
-    here = {pool.name for pool in site.pools}
-    tried = {run.limits for run in runs if run.gpu in here}
-    limits = [usual, *(each for each in sorted(tried - {usual}) if pins.allow(each))]
     fixed = pins.fixed(independent=site.own)
     gpus = known_gpus(deployment.environment.gpus)
     correction = Correction(shape, gpus, runs, datetime.now(UTC))
 
-    def search(job: Workload) -> list[Prediction]:
-        found = [
-            each for limit in limits for each in candidates(shape, site.pools, job, limit, fixed)
-        ]
+    def search(job: Workload, pools: Sequence[Pool]) -> list[Prediction]:
+        here = {pool.name for pool in pools}
+        tried = {run.limits for run in runs if run.gpu in here}
+        limits = [usual, *(each for each in sorted(tried - {usual}) if pins.allow(each))]
+        found = [each for limit in limits for each in candidates(shape, pools, job, limit, fixed)]
         return sorted(correction.of(found, job), key=lambda each: (each.seconds, each.gpu_seconds))
+
+    return search
+
+
+def _no_search(error: AcdcError) -> _Search:
+    def search(job: Workload, pools: Sequence[Pool]) -> list[Prediction]:
+        raise error
 
     return search
 
