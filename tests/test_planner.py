@@ -11,6 +11,7 @@ from acdc_dagster.backends.local import devices_of
 from acdc_dagster.cli import main
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import AcdcError, BackendError, DeclarationError, ModelError
+from acdc_dagster.lineage.metadata import plan_metadata
 from acdc_dagster.planning.choice import PlanError
 from acdc_dagster.planning.planner import plan_partition
 from acdc_dagster.planning.stage import profile, read_plan
@@ -94,6 +95,27 @@ def test_asset_worker_and_command_have_one_plan(
     assert found.choice is not None
     assert len(shown["candidates"]) == len(found.choice.candidates)
     assert shown["best"]["seconds"] == found.plan.predicted.seconds  # type: ignore[union-attr]
+
+
+def test_the_asset_shows_what_the_plan_was_chosen_from(
+    deployment: Deployment, declare: Declare, tables: TablesOf
+) -> None:
+    """Every candidate, the winner marked, its time and its cost."""
+    job = declared(declare)
+    fill(tables(job))
+    there = deployed(deployment.root, {"pool": "H100:2"})
+    found = planned(job, there, tables(job))
+    choice = best_of(found)
+    shown = plan_metadata(found.plan, choice)
+    assert shown["plan"].data == found.plan.model_dump()
+    assert shown["predicted_seconds"] == round(choice.best.seconds, 1)
+    assert "predicted_cost" not in shown  # no GPU has a price
+    lines = shown["candidates"].value.splitlines()
+    for each in choice.candidates:
+        marks = [line for line in lines if f" {each.layout} " in line]
+        assert len(marks) == 1
+        assert marks[0].startswith("*") == (each == choice.best)
+    assert all(f"- {reason}" in shown["why"].value for reason in found.plan.why)
 
 
 def test_without_a_pool_the_settings_are_those_declared(
