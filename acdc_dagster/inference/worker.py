@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from acdc_dagster.errors import BackendError, IncompleteError
 from acdc_dagster.inference.ahead import read_ahead
+from acdc_dagster.inference.contention import CoreWatch
 from acdc_dagster.inference.dispatch import Dispatch
 from acdc_dagster.inference.engines.process import VLLM, EngineDied, EngineProcess, Stopped
 from acdc_dagster.inference.engines.protocol import Answer, unanswered
@@ -116,6 +117,8 @@ class _Shift:
         self._stop_at: float | None = None
         self.worker = uuid4().hex[:12]
         self.engine = self.device = ""
+        self.contended = False
+        self._cores: CoreWatch | None = None
 
     def run(self, shard: Shard, left: Left) -> None:
         """Answer all that is left. Raises as `work` does."""
@@ -151,6 +154,7 @@ class _Shift:
         finally:
             requests.close()
             if engine is not None:
+                self.contended = self._cores is not None and self._cores.contended
                 engine.close()
         if dispatch.more:
             raise Stopped
@@ -160,7 +164,10 @@ class _Shift:
         if not self.engine:
             return
         order, ran = self._order, (self.engine, self.device, ended)
-        row = history_row(order.partition, order.run_id, self._plan, self._meter, *ran)
+        row = history_row(
+            *(order.partition, order.run_id, self._plan, self._meter, *ran),
+            contended=self.contended,
+        )
         remember(self._tables, self.worker, row)
 
     def _answer_all(
@@ -262,6 +269,7 @@ class _Shift:
                     raise
             self._stop.wait(2.0 ** (_STARTS - tries))  # memory of the dead one may not be free yet
         self.engine, self.device = engine.name, engine.device
+        self._cores = CoreWatch(engine.pid)
         self._meter.engine_is_up()
         return engine
 

@@ -71,6 +71,7 @@ class Predicted(_Frozen):
         seconds: From start to the last answer.
         cost: In the currency of the GPU's price; None if there is none.
         source: Where the figures come from.
+        error: About how far the time may be off, as a share of it.
     """
 
     pool: str
@@ -79,6 +80,7 @@ class Predicted(_Frozen):
     gpu_seconds: float
     cost: float | None
     source: str
+    error: float
 
 
 class Plan(_Frozen):

@@ -98,6 +98,11 @@ class EngineProcess:
         self.name, self.device = ready.name, ready.device
         self._heard = time.monotonic()
 
+    @property
+    def pid(self) -> int:
+        """Of its first process."""
+        return self._process.pid
+
     def add(self, requests: list[Request]) -> None:
         """Give it requests."""
         some: list[Request] = []
