@@ -103,6 +103,7 @@ class Rendered:
         settings: SharedSettings,
         model: Model,
         longest: int,
+        ids: int,
         raw: pl.DataFrame,
     ) -> None:
         self._rendering = rendering
@@ -111,6 +112,7 @@ class Rendered:
         self._all_settings = settings
         self._model = model
         self._longest = longest
+        self._ids = ids
         self.chat = str(raw["endpoint"][0]) == CHAT
         self.kept: list[int] = []
         self.pieces: list[int] = []
@@ -160,6 +162,14 @@ class Rendered:
     def _fully(self, endpoint: str, raw: str) -> tuple[list[int], int]:
         body = parse_body(endpoint, raw)
         text = self._template.render(body) if isinstance(body, ChatBody) else body.text
+        if not isinstance(text, str):
+            if max(text) >= self._ids:
+                raise Refused(
+                    "invalid_value",
+                    f"The prompt has the token id {max(text)}, and those of {self._model.name} are "
+                    f"below {self._ids}.",
+                )
+            return self._rendering.given(text), self._all_settings.add(None, body)
         if self._longest and len(text) > self._model.context_length * self._longest:
             # Known without tokenising what may be megabytes.
             raise too_long(f"at least {len(text) // self._longest}", self._model)

@@ -15,6 +15,7 @@ from acdc_dagster.prefix.segments import DIGEST, Growing, IdOrder, Segments
 from acdc_dagster.prefix.sequences import Sequences, starts_of
 from acdc_dagster.prefix.text.chat import ChatTemplate
 from acdc_dagster.prefix.text.rendering import Rendering
+from acdc_dagster.prefix.tokens.given import encoded
 from acdc_dagster.prefix.tokens.tokenizer import PromptTokenizer
 from acdc_dagster.requests.body import Refused
 from acdc_dagster.requests.rejected import Rejection
@@ -84,9 +85,10 @@ class Sorter:
             self._settings,
             self._model,
             self._tokenizer.longest,
+            self._tokenizer.ids,
             raw,
         )
-        self._take_pieces(self._tokenizer.encode(self._rendering.fresh(), chat=rows.chat))
+        self._take_pieces(encoded(self._tokenizer, self._rendering.fresh(), chat=rows.chat))
         pieces = Sequences(self._piece_segments.values, starts_of(self._piece_widths.values))
         numbers = np.array(rows.pieces, dtype=np.int64)
         found = pieces.take(numbers).joined(starts_of(np.array(rows.widths, dtype=np.int64)))

@@ -15,12 +15,14 @@ from itertools import pairwise
 from secrets import randbits
 from typing import Any, NamedTuple, cast
 
+import numpy as np
 from jinja2 import TemplateError, nodes
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from xxhash import xxh3_128_intdigest
 
 from acdc_dagster.prefix.text.chat import ChatTemplate
+from acdc_dagster.prefix.tokens.given import Piece
 from acdc_dagster.requests.body import ChatBody, Refused
 from acdc_dagster.requests.message import Message
 from acdc_dagster.requests.plain import PlainMessage
@@ -77,10 +79,11 @@ class Rendering:
         self._seed = randbits(64)
         self._numbers: dict[tuple[str, str], dict[int, int]] = {}
         self._count = 0
-        self._fresh: list[str] = []
+        self._fresh: list[Piece] = []
+        self._given: dict[int, int] = {}  # numbers by a hash of the ids
 
-    def fresh(self) -> list[str]:
-        """Texts of the pieces that were new since the last call, by their numbers in order."""
+    def fresh(self) -> list[Piece]:
+        """The pieces that were new since the last call, by their numbers in order."""
         fresh, self._fresh = self._fresh, []
         return fresh
 
@@ -88,6 +91,7 @@ class Rendering:
         """Start numbering anew: every piece is new again."""
         for numbers in self._numbers.values():
             numbers.clear()
+        self._given.clear()
         self._count, self._fresh = 0, []
 
     def plain(self, messages: Sequence[PlainMessage]) -> list[int] | None:
@@ -135,7 +139,16 @@ class Rendering:
             numbers[key] = number
         return number
 
-    def _new(self, piece: str) -> int:
+    def given(self, ids: list[int]) -> list[int]:
+        """The piece number of a prompt that is given as token ids."""
+        piece = np.array(ids, dtype=np.uint32)
+        key = xxh3_128_intdigest(piece.tobytes(), self._seed)
+        number = self._given.get(key)
+        if number is None:
+            number = self._given[key] = self._new(piece)
+        return [number]
+
+    def _new(self, piece: Piece) -> int:
         self._fresh.append(piece)
         self._count += 1
         return self._count - 1
