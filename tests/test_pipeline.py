@@ -287,10 +287,12 @@ def test_random_kills_of_worker_and_engine_leave_one_result_each(
 ) -> None:
     """At whatever moment: no hole, no duplicate, little done twice, and no engine without worker.
 
-    The tokens made over all lives are at most 1.1 of those of the answers, and what was at risk:
-    for each kill what ran, for each kill of a worker the chunk that was not committed.
+    The tokens made over all lives are at most 1.1 of those of the answers, which is what a run that
+    nobody disturbs makes, and what was at risk: for each kill what ran, for each kill of a worker
+    the chunk that was not committed and those on their way. Tokens of the last seconds before a
+    kill are told by nobody.
     """
-    count, tokens, rows, at_once = 60 + 20 * KILLS, 8, 8, 32
+    count, tokens, rows, at_once = 60 + 20 * KILLS, 24, 8, 32
     deployment = settings(deployment, commit={"rows": rows, "seconds": 5})
     job = request_job(declare, many(count))
     job_tables = tables(job)
@@ -298,7 +300,8 @@ def test_random_kills_of_worker_and_engine_leave_one_result_each(
     chosen = random.Random(7)
     generated, kills, worker_kills = 0, 0, 0
     while True:
-        last, engines = Event("loading", 0), set[int]()
+        last, engines, began = Event("loading", 0), set[int](), time.monotonic()
+        start = 0.0
         with worker(deployment, job_tables) as process:
             assert process.stdout is not None
             end = threading.Timer(0, lambda: None)
@@ -314,8 +317,10 @@ def test_random_kills_of_worker_and_engine_leave_one_result_each(
                 last = Event.parse(line) or last
                 if last.kind in ("running", "progress"):
                     engines.add(engine_of(process.pid) or 0)  # 0 is nobody's
+                    # As long as it took to start, so that a slow machine does some work too.
+                    start = start or time.monotonic() - began
                     if kills < KILLS and not end.is_alive():
-                        end = threading.Timer(chosen.uniform(0.0, 6.0), kill)
+                        end = threading.Timer(chosen.uniform(0.0, start), kill)
                         end.start()
             end.cancel()
             code = process.wait(60)
