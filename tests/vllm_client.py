@@ -58,6 +58,8 @@ class Client:
         parsed = parse_body(endpoint, json.dumps(body))
         chat = isinstance(parsed, ChatBody)
         text = self._template.render(parsed) if isinstance(parsed, ChatBody) else parsed.text
+        if not isinstance(text, str):
+            return text
         return self._tokenizer.encode([text], chat=chat)[0].tolist()
 
     def ask(self, endpoint: str = CHAT, **body: Any) -> Answer:

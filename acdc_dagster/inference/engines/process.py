@@ -142,9 +142,13 @@ class EngineProcess:
         self._heard = time.monotonic()
         return message
 
+    def dismiss(self) -> None:
+        """Have it end, without waiting for it."""
+        self._outbox.put(None)
+
     def close(self) -> None:
         """End it, kindly first."""
-        self._outbox.put(None)
+        self.dismiss()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_CLOSE_SECONDS)
         self.kill()
