@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from acdc_dagster.prefix.image_keys import KEY, ImageKeys
-from acdc_dagster.prefix.pieces import Piece, encoded
 from support import sorted_prompts
 
 from acdc_dagster.deployment import Model
+from acdc_dagster.prefix.image_keys import KEY, ImageKeys
+from acdc_dagster.prefix.pieces import Piece, encoded
 from acdc_dagster.prefix.tokens.tokenizer import ByteEstimate, ModelTokenizer
 from acdc_dagster.requests.body import COMPLETIONS, EMBEDDINGS
 
