@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -112,9 +113,19 @@ def check(
     help="The cheapest layout that is done by then, instead of the fastest.",
 )
 @click.option(
+    "--done-by",
+    metavar="MOMENT",
+    help="The same with a time of day, like 06:00 in the job's time zone, or 2026-12-01T06:00.",
+)
+@click.option(
     "--budget",
     type=click.FloatRange(min=0, min_open=True),
     help="The most it may cost, in the currency of price_hour.",
+)
+@click.option(
+    "--what-if",
+    is_flag=True,
+    help="Compare numbers of these GPUs; without --gpu, up to 16 of each kind that is known.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def plan(
@@ -122,8 +133,10 @@ def plan(
     partition: str | None,
     gpus: tuple[str, ...],
     within: float | None,
+    done_by: str | None,
     budget: float | None,
     *,
+    what_if: bool,
     as_json: bool,
 ) -> None:
     """Say how long a prepared partition of JOB would take on which layout of GPUs, and why.
@@ -134,12 +147,60 @@ def plan(
     from acdc_dagster.job import WHOLE
     from acdc_dagster.planning.choice import Goal
     from acdc_dagster.planning.forecast import forecast
+    from acdc_dagster.planning.moments import seconds_until
 
     deployment = Deployment.load()
-    goal = Goal(None if within is None else within * 3600, budget)
-    found = forecast(deployment.job(job), deployment, partition or WHOLE, gpus, goal)
+    asked = deployment.job(job)
+    seconds = None if within is None else within * 3600
+    if done_by is not None:
+        until = seconds_until(done_by, asked.declared.timezone, datetime.now(UTC))
+        seconds = until if seconds is None else min(until, seconds)
+    goal = Goal(seconds, budget)
+    found = forecast(asked, deployment, partition or WHOLE, gpus, goal, what_if=what_if)
     click.echo(found.as_json() if as_json else found.as_text())
     sys.exit(0 if found.choice.met else 1)
+
+
+@main.command()
+@click.argument("model")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    default=5.0,
+    show_default=True,
+    help="For measuring; starting the engine comes on top.",
+)
+def calibrate(model: str, minutes: float) -> None:
+    """Measure how fast MODEL runs on this machine, for plans to learn from.
+
+    Runs small jobs of random tokens on the engine that the environment describes, each as a row of
+    the table `history` of the deployment. What does not fit into the time is left for another
+    call. Exit code 0 if all is measured, 1 if some is left.
+    """
+    from acdc_dagster.backends.local import worker_environment
+    from acdc_dagster.deployment import Deployment
+    from acdc_dagster.inference.calibrate import calibrate as measure
+    from acdc_dagster.planning.history.runs import CALIBRATION
+    from acdc_dagster.planning.pins import pins_of
+    from acdc_dagster.tables import Tables
+
+    deployment = Deployment.load()
+    environment = deployment.environment
+    os.environ.update(worker_environment(deployment))
+    found = deployment.model(model)
+    done = measure(
+        found,
+        pins_of(None, deployment).settings(found, on_gpus=environment.pool is not None),
+        environment.backends.local.limits,
+        Tables(deployment.tables_root, CALIBRATION, environment.storage_options),
+        60 * minutes,
+        click.echo,
+    )
+    click.echo(
+        f"{len(done.measured)} measured, {len(done.before)} were there, {len(done.left)} left"
+        + (f"; next: {done.left[0]}. Call it again, with more --minutes." if done.left else ".")
+    )
+    sys.exit(1 if done.left else 0)
 
 
 @main.command()

@@ -27,6 +27,12 @@ class Gpu(Declared):
     link_gb_s: float = Field(gt=0, description="To the GPUs of its node, 10^9 bytes a second.")
     node_gb_s: float = Field(gt=0, description="To another node, 10^9 bytes a second.")
     per_node: int = Field(default=8, ge=1)
+    uncertainty: float = Field(
+        default=0.4, ge=0, description="Of times predicted from these figures: 0.4 is about 40 %."
+    )
+    devices: list[str] = Field(
+        default_factory=list, description="What engines call it; runs on it are learnt from."
+    )
     price_hour: float | None = Field(default=None, ge=0, description="Of one GPU, any currency.")
 
     def flops(self, *, fp8: bool) -> float:

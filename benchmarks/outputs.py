@@ -162,7 +162,6 @@ def _plan() -> Plan:
             dtype="auto",
             tensor_parallel=1,
             expert_parallel=1,
-            speculative_tokens=0,
             extra={},
         ),
         shards=[],

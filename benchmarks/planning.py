@@ -1,15 +1,18 @@
 """What the planner says of the paper's shapes, of measured kernels, and how long it takes.
 
-    python -m benchmarks.planning [--quick] [--json] [--kernels FOLDER]
+    python -m benchmarks.planning [--quick] [--json] [--kernels FOLDER] [--traces FOLDER]
+        [--aiconfigurator PYTHON] [--only TABLE ...]
 
 Rates of layouts are simulated: they are the planner's own. Errors of operators are against kernels
-that others measured; without --kernels they are left out, since the tables are not part of this
-repository. What each table means is in docs/planning.md.
+that others measured; samples and drift are tried on real answers, and regret is against the rates
+of NVIDIA AIConfigurator. Those tables, traces and that program are no part of this repository;
+what needs one that is not given is left out. What each table means is in docs/planning.md.
 """
 
 import argparse
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +25,13 @@ from acdc_dagster.planning.cost.makespan import Prediction, predict
 from acdc_dagster.planning.cost.workload import Workload, workload
 from acdc_dagster.planning.shapes.config import Config
 from acdc_dagster.planning.shapes.model import ModelShape, model_shape
+from benchmarks.drift import detection, false_alarms
 from benchmarks.kernels import operator_errors
+from benchmarks.models import CONFIGS
+from benchmarks.papers import idle, speculation
+from benchmarks.regret import grid, regrets
+from benchmarks.sampling import by_strata, errors
 
-# The fields of the published configuration that make the shape.
-QWEN3_30B_A3B = {
-    "hidden_size": 2048,
-    "moe_intermediate_size": 768,
-    "num_experts": 128,
-    "num_experts_per_tok": 8,
-    "num_hidden_layers": 48,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 4,
-    "head_dim": 128,
-    "vocab_size": 151936,
-}
 # The layouts of ACDC's figure 11, and what its replicas could be without shared experts.
 PAPER = [Layout(1, 8, 8), Layout(2, 4, 8), Layout(4, 2, 8), Layout(8, 1, 8)]
 INDEPENDENT = [Layout(1, 8), Layout(2, 4), Layout(4, 2)]
@@ -103,21 +99,52 @@ def main() -> None:
         type=Path,
         help="folder with perf_aiconfigurator_vllm and perf_vidur_profiles",
     )
+    parser.add_argument(
+        "--traces", type=Path, help="folder with the data sets and traces of docs/planning.md"
+    )
+    parser.add_argument(
+        "--aiconfigurator", type=Path, help="a Python in whose environment it is installed"
+    )
+    parser.add_argument("--only", nargs="+", default=[], help="tables to make; all by default")
     options = parser.parse_args()
-    shape = model_shape(Config.of(QWEN3_30B_A3B, "Qwen3-30B-A3B"))
-    pool = Pool("H20", known_gpus({})["H20"], 8)
-    found: dict[str, Any] = {
-        "paper_decode": paper(shape, pool, "decode"),
-        "paper_prefill": paper(shape, pool, "prefill"),
-        "planning_time": [planning_time(shape, 10_000 if options.quick else 1_000_000)],
+    found = {
+        name: make()
+        for name, make in _tables(options).items()
+        if not options.only or name in options.only
     }
-    if options.kernels:
-        found["operators"] = operator_errors(options.kernels, 300 if options.quick else 5_000)
     if options.json:
         print(json.dumps(found))
         return
     for name, rows in found.items():
         _table(name, rows)
+
+
+def _tables(options: argparse.Namespace) -> dict[str, Callable[[], list[dict[str, Any]]]]:
+    shape = model_shape(Config.of(CONFIGS["Qwen/Qwen3-30B-A3B"], "Qwen3-30B-A3B"))
+    pool = Pool("H20", known_gpus({})["H20"], 8)
+    quick, traces = options.quick, options.traces
+    tables: dict[str, Callable[[], list[dict[str, Any]]]] = {
+        "paper_decode": lambda: paper(shape, pool, "decode"),
+        "paper_prefill": lambda: paper(shape, pool, "prefill"),
+        "speculation": lambda: speculation([100, 1_000, 4_000, 16_000, 32_000]),
+        "idle": lambda: idle(traces),
+        "planning_time": lambda: [planning_time(shape, 10_000 if quick else 1_000_000)],
+    }
+    if traces:
+        tables |= {
+            "sampling": lambda: errors(traces, 20 if quick else 500),
+            "sampling_by_strata": lambda: by_strata(traces, 20 if quick else 300),
+            "false_alarms": lambda: false_alarms(traces, 2 if quick else 50),
+            "detection": lambda: [
+                *detection(traces, 10_000, 1.5),
+                *([] if quick else detection(traces, 100_000, 1.5)),
+            ],
+        }
+    if options.kernels:
+        tables["operators"] = lambda: operator_errors(options.kernels, 300 if quick else 5_000)
+    if options.aiconfigurator:
+        tables["regret"] = lambda: regrets(options.aiconfigurator, grid(quick))
+    return tables
 
 
 if __name__ == "__main__":

@@ -46,7 +46,6 @@ def simulated_plan(
             dtype="auto",
             tensor_parallel=1,
             expert_parallel=1,
-            speculative_tokens=0,
             extra=extra,
         ),
         shards=[Shard(number=0, start=0, stop=requests)],

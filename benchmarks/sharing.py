@@ -65,13 +65,14 @@ RECORDED = {
 }
 
 
-def _opened(file: Path) -> io.TextIOBase:
+def opened(file: Path) -> io.TextIOBase:
+    """The text of a file, gzipped or not."""
     if file.suffix == ".gz":
         return gzip.open(file, "rt", encoding="utf-8", errors="replace", newline="")
     return file.open(encoding="utf-8", errors="replace", newline="")
 
 
-def _found(data: Path, name: str, beside: str = "") -> Path:
+def found(data: Path, name: str, beside: str = "") -> Path:
     """The file `name`, gzipped or not, in a folder whose name contains `beside`."""
     for file in sorted([*data.rglob(name), *data.rglob(f"{name}.gz")]):
         if beside in file.parent.name:
@@ -81,17 +82,18 @@ def _found(data: Path, name: str, beside: str = "") -> Path:
 
 def bbh(data: Path) -> Iterator[str]:
     """A task's worked examples, then a question of the task."""
-    with tarfile.open(_found(data, "bbh_and_cot_prompts.tar.gz")) as archive:
+    with tarfile.open(found(data, "bbh_and_cot_prompts.tar.gz")) as archive:
         for name in sorted(archive.getnames()):
             if not name.startswith("bbh/") or not name.endswith(".json"):
                 continue
             task = Path(name).stem
-            worked = _member(archive, f"cot-prompts/{task}.txt").partition("-----\n")[2].strip()
-            for example in json.loads(_member(archive, name))["examples"]:
+            worked = member(archive, f"cot-prompts/{task}.txt").partition("-----\n")[2].strip()
+            for example in json.loads(member(archive, name))["examples"]:
                 yield f"{worked}\n\nQ: {example['input']}\nA: Let's think step by step."
 
 
-def _member(archive: tarfile.TarFile, name: str) -> str:
+def member(archive: tarfile.TarFile, name: str) -> str:
+    """The text of a file in an archive."""
     content = archive.extractfile(name)
     if content is None:
         raise FileNotFoundError(f"{archive.name} has no file {name}.")
@@ -100,7 +102,7 @@ def _member(archive: tarfile.TarFile, name: str) -> str:
 
 def xquad(data: Path) -> Iterator[str]:
     """A paragraph, then a question on it."""
-    with _opened(_found(data, "xquad.en.json")) as stream:
+    with opened(found(data, "xquad.en.json")) as stream:
         articles = json.load(stream)["data"]
     for article in articles:
         for paragraph in article["paragraphs"]:
@@ -114,7 +116,7 @@ def xquad(data: Path) -> Iterator[str]:
 
 def banking77(data: Path) -> Iterator[str]:
     """All 77 intents, then a message."""
-    with _opened(_found(data, "train.csv", "banking77")) as stream:
+    with opened(found(data, "train.csv", "banking77")) as stream:
         rows = list(csv.DictReader(stream))
     labels = ", ".join(sorted({row["category"] for row in rows}))
     for row in rows:
@@ -126,7 +128,7 @@ def banking77(data: Path) -> Iterator[str]:
 
 def products(data: Path) -> Iterator[str]:
     """A short instruction, then a product's columns."""
-    with _opened(_found(data, "D8_amazon.csv")) as stream:
+    with opened(found(data, "D8_amazon.csv")) as stream:
         rows = csv.DictReader(stream, delimiter="|", quoting=csv.QUOTE_NONE)
         for row in islice(rows, _PRODUCTS):
             columns = ("title", "modelno", "price", "shipweight", "brand", "dimensions")
@@ -140,7 +142,7 @@ def products(data: Path) -> Iterator[str]:
 
 def scitldr(data: Path) -> Iterator[str]:
     """A short instruction, then an abstract."""
-    with _opened(_found(data, "train.jsonl", "scitldr")) as stream:
+    with opened(found(data, "train.jsonl", "scitldr")) as stream:
         for line in stream:
             abstract = " ".join(json.loads(line)["source"])
             yield f"Summarise this abstract in one sentence.\n\n{abstract}"
@@ -148,7 +150,7 @@ def scitldr(data: Path) -> Iterator[str]:
 
 def qmsum(data: Path) -> Iterator[str]:
     """A meeting's transcript, then a question on it."""
-    with _opened(_found(data, "test.jsonl", "qmsum")) as stream:
+    with opened(found(data, "test.jsonl", "qmsum")) as stream:
         for line in stream:
             meeting = json.loads(line)
             turns = meeting["meeting_transcripts"]

@@ -9,7 +9,7 @@ from model_configs import CONFIGS
 from acdc_dagster.gpus import Pool, known_gpus
 from acdc_dagster.planning.choice import Goal, PlanError, candidates, choose
 from acdc_dagster.planning.cost.layout import Layout
-from acdc_dagster.planning.cost.makespan import EngineLimits, Prediction, Unfit, predict
+from acdc_dagster.planning.cost.makespan import Prediction, Unfit, predict
 from acdc_dagster.planning.cost.workload import Workload, workload
 from acdc_dagster.planning.shapes.config import Config
 from acdc_dagster.planning.shapes.model import ModelShape, model_shape
@@ -145,10 +145,10 @@ def test_a_budget_takes_the_fastest_within_it() -> None:
 
 def test_the_reasons_are_facts_of_the_candidates() -> None:
     """They name the winner, the runner-up, and a change that would make another win."""
-    model, work, limits = shape("Qwen3-30B-A3B"), job(100, 10_000), EngineLimits()
+    model, work = shape("Qwen3-30B-A3B"), job(100, 10_000)
     pools = [pool("H20", 8)]
     choice = choose(candidates(model, pools, work))
-    said = reasons(choice, model, work, limits)
+    said = reasons(choice, model, work, lambda other: candidates(model, pools, other))
     assert str(choice.best.layout) in said[0]
     assert duration(choice.best.seconds) in said[0]
     assert any("4 KV heads" in sentence for sentence in said)

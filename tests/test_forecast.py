@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,7 +14,6 @@ from acdc_dagster.cli import main
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import DeclarationError, IncompleteError
 from acdc_dagster.job import Job
-from acdc_dagster.planning.answers import expected_answers
 from acdc_dagster.planning.choice import Goal
 from acdc_dagster.planning.forecast import forecast
 from acdc_dagster.planning.plan import Shard
@@ -24,7 +22,6 @@ from acdc_dagster.planning.shards import request_cost
 from acdc_dagster.planning.stage import profile
 from acdc_dagster.prefix.stage import sort_requests
 from acdc_dagster.requests.stage import take_in
-from acdc_dagster.schemas import SCHEMAS
 from acdc_dagster.tables import Tables
 
 TablesOf = Callable[[Job], Tables]
@@ -52,19 +49,6 @@ def prepare(job: Job, deployment: Deployment, tables: Tables, partition: str) ->
     sort_requests(deployment.model(MODEL), tables, partition, block_size=32)
 
 
-def answered(job: Job, tables: Tables, partition: str, tokens: list[int], **own: Any) -> None:
-    """Outputs of a partition with answers of so many tokens."""
-    given = {"status": "ok", "finish_reason": "stop", "prompt_version": job.prompt_version, **own}
-    rows = [
-        {"custom_id": str(number), "completion_tokens": count, **given}
-        for number, count in enumerate(tokens)
-    ]
-    schema = pl.Schema(
-        {name: kind for name, kind in SCHEMAS["outputs"].items() if name != "partition_key"}
-    )
-    tables.replace("outputs", partition, pl.DataFrame(rows, schema=schema))
-
-
 def test_a_prepared_partition_is_planned_without_a_gpu(
     job: Job, deployment: Deployment, tables: TablesOf
 ) -> None:
@@ -80,34 +64,6 @@ def test_a_prepared_partition_is_planned_without_a_gpu(
     fastest = min(each.seconds for each in found.choice.candidates)
     assert found.choice.best.seconds <= 1.02 * fastest
     assert str(found.choice.best.layout) in found.plan.why[0]
-
-
-def test_answers_are_expected_as_in_earlier_partitions(
-    job: Job, deployment: Deployment, tables: TablesOf
-) -> None:
-    """Of the same prompt version, and no longer than allowed."""
-    prepare(job, deployment, tables(job), DAYS[1])
-    caps = np.full(1000, 200)
-
-    def expected() -> tuple[float, float | None]:
-        found = expected_answers(tables(job), DAYS[1], job.prompt_version, caps)
-        return float(found.tokens.mean()), found.cut
-
-    assert expected() == (200, None)
-    answered(job, tables(job), DAYS[0], [10] * 20)
-    assert expected() == (200, None)  # too few to go by
-    answered(job, tables(job), DAYS[0], [10] * 60, prompt_version="another")
-    assert expected() == (200, None)
-    answered(job, tables(job), DAYS[1], [10] * 60)
-    assert expected() == (200, None)  # its own are what is to be planned
-    answered(job, tables(job), DAYS[0], [10, 30] * 60)
-    mean, cut = expected()
-    assert (mean, cut) == (pytest.approx(20, abs=1), 0)
-    answered(job, tables(job), DAYS[0], [400] * 60, finish_reason="length")
-    assert expected() == (200, 1)
-    found = forecast(job, deployment, DAYS[1], ["H100:1"], Goal())
-    assert found.answers_from.startswith("60 answers of 1 earlier")
-    assert "100% were cut" in found.as_text()
 
 
 def test_the_command_prints_a_table_or_json(

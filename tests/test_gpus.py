@@ -11,7 +11,17 @@ from acdc_dagster.gpus import known_gpus, parse_pool
 KNOWN = known_gpus({})
 
 # FLOP a byte at which a product of 16-bit matrices turns from memory to compute bound.
-RIDGES = {"H20": 37, "H100": 295, "H200": 206, "A100-80GB": 153, "L4": 403, "L40S": 419}
+RIDGES = {
+    "H20": 37,
+    "H100": 295,
+    "H100-PCIe": 378,  # (1513 / 2) TFLOP/s over 2 TB/s
+    "H200": 206,
+    "A100-80GB": 153,
+    "A100-40GB": 201,  # (624 / 2) over 1.555
+    "L4": 403,
+    "L40S": 419,
+    "MI300X": 247,  # 1307.4 over 5.3; with sparsity it is 2614.9
+}
 
 
 @pytest.mark.parametrize(("name", "ridge"), sorted(RIDGES.items()))
@@ -27,6 +37,13 @@ def test_eight_bits_are_at_most_twice_as_fast() -> None:
         ratio = gpu.flops(fp8=True) / gpu.flops(fp8=False)
         assert ratio == pytest.approx(2 if gpu.fp8_tflops else 1, rel=0.02)
     assert KNOWN["A100-80GB"].fp8_tflops is None
+
+
+def test_an_engines_name_of_a_device_means_one_gpu() -> None:
+    """Else a plan would learn from the runs of another."""
+    names = [device for gpu in KNOWN.values() for device in gpu.devices]
+    assert len(names) == len(set(names))
+    assert all(gpu.devices for gpu in KNOWN.values())
 
 
 def test_a_pool_is_a_name_and_a_count() -> None:

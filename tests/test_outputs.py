@@ -68,6 +68,21 @@ def test_the_answer_that_ended_counts(made: Lineage) -> None:
     }
 
 
+def test_an_answer_that_fits_counts_wherever_it_was_given(
+    deployment: Deployment, declare: Declare
+) -> None:
+    """Both days asked at once; one got an answer by the schema, the other wrote nonsense later."""
+    rows = [{"id": day, "day": day, "text": "a"} for day in "12"]
+    made = lineage(deployment, declare, rows, prompt="Count {{ text }}", answer_schema=NUMBER)
+    for day in "12":
+        made.prepare(day)
+    made.results({"1": {**STOP, "text": '{"x": 1}'}}, "1")
+    made.results({"2": {**STOP, "text": "one"}}, "2", attempt=2, minute=1)
+    for day in "12":
+        made.reconcile(day)
+        assert made.outputs("x", partition=day) == {day: 1}
+
+
 def test_a_result_of_an_earlier_run_or_another_partition_is_reused(
     deployment: Deployment, declare: Declare
 ) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -287,10 +288,12 @@ def test_random_kills_of_worker_and_engine_leave_one_result_each(
 ) -> None:
     """At whatever moment: no hole, no duplicate, little done twice, and no engine without worker.
 
-    The tokens made over all lives are at most 1.1 of those of the answers, and what was at risk:
-    for each kill what ran, for each kill of a worker the chunk that was not committed.
+    The tokens made over all lives are at most 1.1 of those of the answers, which is what a run that
+    nobody disturbs makes, and what was at risk: for each kill what ran, for each kill of a worker
+    the chunk that was not committed and those on their way. Tokens of the last seconds before a
+    kill are told by nobody.
     """
-    count, tokens, rows, at_once = 60 + 20 * KILLS, 8, 8, 32
+    count, tokens, rows, at_once = 60 + 20 * KILLS, 24, 8, 32
     deployment = settings(deployment, commit={"rows": rows, "seconds": 5})
     job = request_job(declare, many(count))
     job_tables = tables(job)
@@ -298,7 +301,8 @@ def test_random_kills_of_worker_and_engine_leave_one_result_each(
     chosen = random.Random(7)
     generated, kills, worker_kills = 0, 0, 0
     while True:
-        last, engines = Event("loading", 0), set[int]()
+        last, engines, began = Event("loading", 0), set[int](), time.monotonic()
+        start = 0.0
         with worker(deployment, job_tables) as process:
             assert process.stdout is not None
             end = threading.Timer(0, lambda: None)
@@ -314,8 +318,10 @@ def test_random_kills_of_worker_and_engine_leave_one_result_each(
                 last = Event.parse(line) or last
                 if last.kind in ("running", "progress"):
                     engines.add(engine_of(process.pid) or 0)  # 0 is nobody's
+                    # As long as it took to start, so that a slow machine does some work too.
+                    start = start or time.monotonic() - began
                     if kills < KILLS and not end.is_alive():
-                        end = threading.Timer(chosen.uniform(0.0, 6.0), kill)
+                        end = threading.Timer(chosen.uniform(0.0, start), kill)
                         end.start()
             end.cancel()
             code = process.wait(60)
@@ -355,6 +361,58 @@ def test_a_worker_whose_parent_dies_commits_and_stops(
         process.stdin.close()
         assert process.wait(60) == 3
     assert 0 < job_tables.count("inference", PARTITION) < 400
+
+
+def limit_files(process: subprocess.Popen[str], most: int) -> None:
+    """Refuse what a worker writes to files beyond so many bytes each, as a full disk does."""
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+
+
+def until(process: subprocess.Popen[str], wanted: Callable[[Event], bool]) -> Event:
+    """The worker's next event of this kind."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        event = Event.parse(line)
+        if event is not None and wanted(event):
+            return event
+    pytest.fail("the worker ended before")
+
+
+def test_a_full_disk_is_told_and_costs_nothing_that_was_committed(
+    deployment: Deployment, declare: Declare, tables: TablesOf
+) -> None:
+    """With room again the worker goes on; told to stop without any, it says what it could not do.
+
+    What it had committed is readable all the time, and the next run computes the rest.
+    """
+    deployment = settings(deployment, commit={"rows": 8, "seconds": 60})
+    job = request_job(declare, many(200))
+    job_tables = tables(job)
+    prepare(job, deployment, job_tables)
+    with worker(deployment, job_tables) as process:
+        wait_for_rows(job_tables, process)
+        limit_files(process, 1)
+        told = until(process, lambda event: bool(event.trouble))
+        assert "Could not write" in told.trouble
+        kept = job_tables.count("inference", PARTITION)
+        assert 0 < kept < 200
+        limit_files(process, resource.RLIM_INFINITY)
+        until(process, lambda event: event.computed > told.computed and not event.trouble)
+        assert job_tables.count("inference", PARTITION) > kept
+        limit_files(process, 1)
+        until(process, lambda event: bool(event.trouble))
+        process.send_signal(signal.SIGTERM)
+        failed = until(process, lambda event: event.kind == "failed")
+        assert process.wait(60) == 1
+    assert job_tables.root in failed.problem
+    assert "run the partition again" in failed.remedy
+    committed = job_tables.read("inference", PARTITION)
+    progress = infer(deployment, job_tables)
+    assert progress.computed == 200 - committed.height > 0
+    wanted = job_tables.read("sorted_requests", PARTITION)["request_hash"]
+    results = job_tables.read("inference", PARTITION)
+    assert sorted(results["request_hash"]) == sorted(wanted)
+    assert set(results["error_class"]) == {None}
 
 
 def test_an_engine_that_does_not_start_says_why(

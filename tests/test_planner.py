@@ -1,84 +1,20 @@
 """The one plan of a partition: chosen for the deployment's GPUs, but for what is pinned."""
 
 import json
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
 
-import polars as pl
 import pytest
-import yaml
 from click.testing import CliRunner
-from model_configs import CONFIGS
 from support import MODEL, Declare
+from support_planner import TablesOf, best_of, declared, deployed, fill, planned
 
 from acdc_dagster.backends.local import devices_of
 from acdc_dagster.cli import main
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import AcdcError, BackendError, DeclarationError, ModelError
-from acdc_dagster.job import Job
-from acdc_dagster.planning.choice import Choice, PlanError
-from acdc_dagster.planning.planner import Planned, plan_partition
+from acdc_dagster.lineage.metadata import plan_metadata
+from acdc_dagster.planning.choice import PlanError
+from acdc_dagster.planning.planner import plan_partition
 from acdc_dagster.planning.stage import profile, read_plan
-from acdc_dagster.tables import Tables
-
-TablesOf = Callable[[Job], Tables]
-LARGE = "Qwen3-30B-A3B"
-
-
-def deployed(
-    root: Path, local: Mapping[str, Any], config: Mapping[str, Any] = CONFIGS[LARGE]
-) -> Deployment:
-    """A deployment with these settings of its local backend, and a model that is described only."""
-    folder = root / "large"
-    folder.mkdir(exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "tokenizer.json").write_text("{}")
-    environment = {
-        "tables": "tables",
-        "models": {MODEL: {"path": str(folder)}},
-        "backends": {"local": dict(local)},
-    }
-    (root / "resources" / "local.yaml").write_text(yaml.safe_dump(environment))
-    return Deployment.load(root, "local")
-
-
-def declared(declare: Declare, **attributes: Any) -> Job:
-    """A job over a table."""
-    given = {"source": {"table": "rows", "id_column": "id"}, "model": MODEL, **attributes}
-    return declare("long", given, prompt_dot_md="{{ id }}")
-
-
-def fill(tables: Tables, rows: int = 20_000, prompt: int = 200, most: int = 400) -> None:
-    """Sorted requests of one size."""
-    tables.replace(
-        "sorted_requests",
-        "all",
-        pl.DataFrame(
-            {
-                "position": range(rows),
-                "request_hash": [str(row) for row in range(rows)],
-                "token_ids": [b""] * rows,
-                "prompt_tokens": [prompt] * rows,
-                "lcp": [0] * rows,
-                "max_tokens": [most] * rows,
-                "sampling": ["{}"] * rows,
-                "images": [[]] * rows,
-                "image_tokens": [0] * rows,
-            }
-        ).cast({"prompt_tokens": pl.Int32, "lcp": pl.Int32, "max_tokens": pl.Int32}),
-    )
-
-
-def planned(job: Job, deployment: Deployment, tables: Tables) -> Planned:
-    """The plan for the deployment's own devices."""
-    return plan_partition(job, deployment, deployment.model(MODEL), tables, "all")
-
-
-def best_of(found: Planned) -> Choice:
-    """What was chosen, which there is."""
-    assert isinstance(found.choice, Choice)
-    return found.choice
 
 
 def test_a_declared_pool_is_planned_for(
@@ -159,6 +95,27 @@ def test_asset_worker_and_command_have_one_plan(
     assert found.choice is not None
     assert len(shown["candidates"]) == len(found.choice.candidates)
     assert shown["best"]["seconds"] == found.plan.predicted.seconds  # type: ignore[union-attr]
+
+
+def test_the_asset_shows_what_the_plan_was_chosen_from(
+    deployment: Deployment, declare: Declare, tables: TablesOf
+) -> None:
+    """Every candidate, the winner marked, its time and its cost."""
+    job = declared(declare)
+    fill(tables(job))
+    there = deployed(deployment.root, {"pool": "H100:2"})
+    found = planned(job, there, tables(job))
+    choice = best_of(found)
+    shown = plan_metadata(found.plan, choice)
+    assert shown["plan"].data == found.plan.model_dump()
+    assert shown["predicted_seconds"] == round(choice.best.seconds, 1)
+    assert "predicted_cost" not in shown  # no GPU has a price
+    lines = shown["candidates"].value.splitlines()
+    for each in choice.candidates:
+        marks = [line for line in lines if f" {each.layout} " in line]
+        assert len(marks) == 1
+        assert marks[0].startswith("*") == (each == choice.best)
+    assert all(f"- {reason}" in shown["why"].value for reason in found.plan.why)
 
 
 def test_without_a_pool_the_settings_are_those_declared(

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import pytest
 from support import REPOSITORY
 
 
@@ -20,4 +21,7 @@ def test_a_quick_run_gives_the_tables() -> None:
     longest = found["paper_decode"][-1]
     assert longest["T8-D1-E8"] < 0.67 * longest["T4-D2-E8"]
     assert found["planning_time"][0]["candidates"] >= 200
+    short, *_, long = found["speculation"]
+    assert max(short[drafts] for drafts in "123458") < 1 < long["4"]
+    assert found["idle"][0]["by_formula"] == pytest.approx(0.634, abs=0.0005)
     assert "operators" not in found

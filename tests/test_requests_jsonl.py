@@ -516,7 +516,10 @@ def test_a_text_can_be_asked_for_its_vector(tmp_path: Path, more: dict[str, Any]
     ("more", "code", "named"),
     [
         ({"input": ""}, "empty_prompt", "input"),
-        ({"input": ["A plum", "A pear"]}, "invalid_value", "input"),
+        ({"input": ["A plum", "A pear"]}, "unsupported_parameter", "input"),
+        ({"input": [[1, 2], [3]]}, "unsupported_parameter", "input"),
+        ({"input": [1, -2]}, "invalid_value", "input"),
+        ({"input": []}, "empty_prompt", "input"),
         ({"input": None}, "invalid_value", "input"),
         ({"encoding_format": "base64"}, "unsupported_parameter", "encoding_format"),
         ({"dimensions": 0}, "invalid_value", "dimensions"),
@@ -532,6 +535,33 @@ def test_what_no_vector_is_made_of_is_named(
     rejection = the_rejection(take(tmp_path, line))
     assert rejection.code == code
     assert named in rejection.message
+
+
+@pytest.mark.parametrize(
+    ("prompt", "code"),
+    [
+        (["Once", "Twice"], "unsupported_parameter"),
+        (["Once"], "unsupported_parameter"),
+        ([[1, 2]], "unsupported_parameter"),
+        ([1.5], "invalid_value"),
+        ([2**31], "invalid_value"),
+        ([], "empty_prompt"),
+        (7, "invalid_value"),
+        ({"prompt_token_ids": [1]}, "invalid_value"),
+    ],
+)
+def test_a_prompt_is_one_text_or_its_token_ids(tmp_path: Path, prompt: Any, code: str) -> None:
+    """A list of prompts has no one answer; what else a prompt cannot be is named too."""
+    good = [
+        envelope(custom_id=f"{at}", url=COMPLETIONS, body={"model": MODEL, "prompt": one})
+        for at, one in enumerate(["Once", [1, 2, 49151]])
+    ]
+    line = envelope(url=COMPLETIONS, body={"model": MODEL, "prompt": prompt})
+    taken = take(tmp_path, good[0], line, good[1])
+    rejection = the_rejection(taken)
+    assert (rejection.line, rejection.code) == (2, code)
+    assert "prompt" in rejection.message
+    assert lines_by_id(taken) == {"0": 1, "1": 3}
 
 
 def test_text_parts_become_one_text(tmp_path: Path) -> None:

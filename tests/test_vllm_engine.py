@@ -185,6 +185,14 @@ def test_logprobs_of_a_completion(client: Client) -> None:
     assert client.ask(max_tokens=1).logprobs is None
 
 
+def test_a_prompt_of_token_ids(client: Client) -> None:
+    """The same answer as to the text that they are of."""
+    ids = client.ids(COMPLETIONS, {"model": "m", "prompt": "Once upon a"})
+    answer = client.ask(COMPLETIONS, prompt=ids)
+    assert answer.prompt_tokens == len(ids)
+    assert answer.text == client.ask(COMPLETIONS, prompt="Once upon a").text != ""
+
+
 def test_what_ends_an_answer(client: Client) -> None:
     """A stop text is cut off or kept; a token id ends it too; min_tokens and ignore_eos do not."""
     free = client.ask(max_tokens=12).text or ""

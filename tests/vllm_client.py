@@ -39,7 +39,6 @@ def started(model_path: Path, **changes: Any) -> VllmEngine:
         "dtype": "float32",
         "tensor_parallel": 1,
         "expert_parallel": 1,
-        "speculative_tokens": 0,
         "extra": {"enforce_eager": True},
         **changes,
     }
@@ -59,6 +58,8 @@ class Client:
         parsed = parse_body(endpoint, json.dumps(body))
         chat = isinstance(parsed, ChatBody)
         text = self._template.render(parsed) if isinstance(parsed, ChatBody) else parsed.text
+        if not isinstance(text, str):
+            return text
         return self._tokenizer.encode([text], chat=chat)[0].tolist()
 
     def ask(self, endpoint: str = CHAT, **body: Any) -> Answer:

@@ -69,12 +69,8 @@ def run_local(
     Raises:
         BackendError: A worker failed; what was committed stays.
     """
-    environment = {
-        "HF_HUB_OFFLINE": "1",  # models are folders; nothing is to be fetched in mid-run
-        "VLLM_NO_USAGE_STATS": "1",
-        **os.environ,
-        **deployment.environment.backends.local.env,
-        "ACDC_STORAGE_OPTIONS": json.dumps(tables.storage_options),
+    environment = worker_environment(deployment) | {
+        "ACDC_STORAGE_OPTIONS": json.dumps(tables.storage_options)
     }
     latest: dict[int, Event] = {
         shard.number: Event("loading", shard.number, total=shard.requests) for shard in plan.shards
@@ -106,6 +102,16 @@ def run_local(
     ):
         raise failures[0]
     return Progress.over(list(latest.values()))
+
+
+def worker_environment(deployment: Deployment) -> dict[str, str]:
+    """The environment variables that an engine of the local backend is started with."""
+    return {
+        "HF_HUB_OFFLINE": "1",  # models are folders; nothing is to be fetched in mid-run
+        "VLLM_NO_USAGE_STATS": "1",
+        **os.environ,
+        **deployment.environment.backends.local.env,
+    }
 
 
 @dataclass

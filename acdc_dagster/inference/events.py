@@ -29,7 +29,7 @@ class Event(Struct, frozen=True, forbid_unknown_fields=True):
         cached_tokens: those of them that the prefix cache held,
         completion_tokens: and those of their answers.
         generated_tokens: Tokens made, of requests without an answer yet too.
-        seconds: Since the engine was first up.
+        seconds: Since the engine was first up, until all is committed.
         requests_per_second: In the last half minute; so the next two:
         prompt_tokens_per_second: computed, not cached;
         generated_tokens_per_second: of all requests.

@@ -11,6 +11,7 @@ from typing import Literal
 import polars as pl
 
 from acdc_dagster.errors import ShardTakenError
+from acdc_dagster.inference.events import Event
 from acdc_dagster.inference.meter import Meter
 from acdc_dagster.planning.plan import Plan
 from acdc_dagster.tables import Tables
@@ -37,8 +38,21 @@ def remember(tables: Tables, worker: str, row: dict[str, object]) -> None:
             history.append([row])
 
 
+# Share of the requests that were put back for want of KV memory, from which on their prompts that
+# were computed twice distort the rates.
+_PREEMPTED = 0.01
+
+
 def history_row(
-    partition: str, run_id: str, plan: Plan, meter: Meter, engine: str, device: str, ended: Ended
+    partition: str,
+    run_id: str,
+    plan: Plan,
+    meter: Meter,
+    engine: str,
+    device: str,
+    ended: Ended,
+    *,
+    contended: bool = False,
 ) -> dict[str, object]:
     """The row of a worker that ends.
 
@@ -50,6 +64,7 @@ def history_row(
         engine: Name and version of the engine.
         device: What the engine ran on.
         ended: How.
+        contended: Others took the processor meanwhile.
     """
     told = meter.event("finished")
     return {
@@ -69,6 +84,7 @@ def history_row(
         "drafts": told.drafts,
         "accepted": told.accepted,
         "restarts": told.restarts,
+        "outlier": _outlier(told, contended=contended),
         "finished_at": datetime.now(UTC),
         "ended": ended,
     }
@@ -121,3 +137,12 @@ def _planned(partition: str, run_id: str, plan: Plan) -> dict[str, object]:
         "replicas": len(plan.shards),
         "settings": plan.engine.model_dump_json(),
     }
+
+
+def _outlier(told: Event, *, contended: bool) -> str | None:
+    """Why the rates of a run say little of its configuration; None if they do."""
+    if told.restarts:
+        return "restarted"
+    if told.preemptions > _PREEMPTED * max(told.computed, 1):
+        return "preempted"
+    return "contended" if contended else None

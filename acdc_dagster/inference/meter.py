@@ -33,6 +33,7 @@ class Meter:
         self._state, self._past = EngineState(), EngineState()
         self._running = self._past_running = 0.0  # requests times seconds
         self._since: float | None = None
+        self._ended: float | None = None
         self._past_up = 0.0
         self._recent: deque[tuple[float, Event]] = deque()
         self.restarts = 0
@@ -51,6 +52,10 @@ class Meter:
         self._state = EngineState()
         self._past_running, self._running = self._past_running + self._running, 0.0
         self._past_up, self._since = self._up_seconds(), None
+
+    def work_ended(self) -> None:
+        """Note that all is committed; the time that it takes to end is not counted."""
+        self._ended = time.monotonic()
 
     def answered(self, answers: Sequence[Answer]) -> None:
         """Count answers."""
@@ -80,7 +85,7 @@ class Meter:
             kind=kind,
             trouble=trouble,
             generated_tokens=counts.generated_tokens,
-            seconds=now - self._up if self._up is not None else 0.0,
+            seconds=(self._ended or now) - self._up if self._up is not None else 0.0,
             running=counts.running,
             waiting=counts.waiting,
             batch_fill=self._batch_fill(),
@@ -112,7 +117,7 @@ class Meter:
 
     def _up_seconds(self) -> float:
         """Seconds for which an engine was up."""
-        now = time.monotonic()
+        now = self._ended or time.monotonic()
         return self._past_up + (now - self._since if self._since is not None else 0.0)
 
     def _counts(self) -> EngineState:

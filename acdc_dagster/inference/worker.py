@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from acdc_dagster.errors import BackendError, IncompleteError
 from acdc_dagster.inference.ahead import read_ahead
+from acdc_dagster.inference.contention import CoreWatch
 from acdc_dagster.inference.dispatch import Dispatch
 from acdc_dagster.inference.engines.process import VLLM, EngineDied, EngineProcess, Stopped
 from acdc_dagster.inference.engines.protocol import Answer, unanswered
@@ -114,8 +115,11 @@ class _Shift:
         self._adapter = adapter
         self._trouble = ""
         self._stop_at: float | None = None
+        self._process: EngineProcess | None = None
         self.worker = uuid4().hex[:12]
         self.engine = self.device = ""
+        self.contended = False
+        self._cores: CoreWatch | None = None
 
     def run(self, shard: Shard, left: Left) -> None:
         """Answer all that is left. Raises as `work` does."""
@@ -128,8 +132,9 @@ class _Shift:
         appender = self._tables.appender("inference", app_id)
         appender.claim()
         requests = read_ahead(requests_of(self._tables, order.partition, left, size), 4 * size)
-        engine = None
         try:
+            # Made first, it has the first requests read while the engine starts.
+            dispatch = Dispatch(requests, size, plan.limits.request_seconds)
             engine = self._started()
             self._tell(self._meter.event("running"))
             stamp = {
@@ -142,16 +147,19 @@ class _Shift:
             }
             results = Results(appender, stamp, plan.commit, plan.limits.storage_seconds)
             try:
-                dispatch = Dispatch(requests, size, plan.limits.request_seconds)
-                engine = self._answer_all(dispatch, engine, results)
+                self._answer_all(dispatch, engine, results)
             finally:  # whatever ends the work, no answer is lost with it
+                if self._process is not None:
+                    self._process.dismiss()
                 if self._stop.is_set():
                     results.give_up()
                 results.close()
+                self._meter.work_ended()
         finally:
             requests.close()
-            if engine is not None:
-                engine.close()
+            self.contended = self._cores is not None and self._cores.contended
+            if self._process is not None:
+                self._process.close()
         if dispatch.more:
             raise Stopped
 
@@ -160,13 +168,14 @@ class _Shift:
         if not self.engine:
             return
         order, ran = self._order, (self.engine, self.device, ended)
-        row = history_row(order.partition, order.run_id, self._plan, self._meter, *ran)
+        row = history_row(
+            *(order.partition, order.run_id, self._plan, self._meter, *ran),
+            contended=self.contended,
+        )
         remember(self._tables, self.worker, row)
 
-    def _answer_all(
-        self, dispatch: Dispatch, engine: EngineProcess, results: Results
-    ) -> EngineProcess:
-        """Answer until nothing is left or it is time to stop; the engine that runs then."""
+    def _answer_all(self, dispatch: Dispatch, engine: EngineProcess, results: Results) -> None:
+        """Answer until nothing is left or it is time to stop."""
         throttle = Throttle(_TELL_SECONDS)
         while dispatch.more and not self._has_to_end(dispatch, engine):
             death: EngineDied | None = None
@@ -186,7 +195,6 @@ class _Shift:
                 self._trouble = ""
             if throttle.ready():
                 self._tell(self._meter.event("progress", results.trouble or self._trouble))
-        return engine
 
     def _step(self, dispatch: Dispatch, engine: EngineProcess, results: Results) -> list[Answer]:
         """Keep the engine full, and hear what it has done."""
@@ -261,7 +269,9 @@ class _Shift:
                 if not tries:
                     raise
             self._stop.wait(2.0 ** (_STARTS - tries))  # memory of the dead one may not be free yet
+        self._process = engine
         self.engine, self.device = engine.name, engine.device
+        self._cores = CoreWatch(engine.pid)
         self._meter.engine_is_up()
         return engine
 

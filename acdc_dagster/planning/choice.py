@@ -81,7 +81,8 @@ def candidates(
 def choose(found: Sequence[Prediction], goal: Goal | None = None) -> Choice:
     """The best of `found`, which is not empty.
 
-    Without limits the fastest, or one within 2 % of it that takes fewer GPU-seconds. With a
+    Without limits the fastest, or one within 2 % of it that takes fewer GPU-seconds; but if the
+    fastest was never run, the fastest of those that were and are within its error of it. With a
     deadline the cheapest that meets it; with a budget the fastest within it; with both the cheapest
     within both. Cost is GPU-seconds where prices are not given. If nothing meets the limits, it is
     the layout that misses them least.
@@ -107,10 +108,20 @@ def choose(found: Sequence[Prediction], goal: Goal | None = None) -> Choice:
     if goal.deadline_seconds is not None:
         best = min(able, key=lambda each: (cost(each), each.seconds))
     else:
-        fastest = min(each.seconds for each in able)
-        equal = [each for each in able if each.seconds <= fastest * (1 + TIE)]
-        best = min(equal, key=lambda each: (cost(each), each.seconds))
+        best = _fastest(able, cost)
     return Choice(list(found), best, met=True)
+
+
+def _fastest(able: Sequence[Prediction], cost: Callable[[Prediction], float]) -> Prediction:
+    """The fastest as far as can be told: what was measured before what is only predicted."""
+    first = min(able, key=lambda each: each.seconds)
+    tried = [
+        each for each in able if each.measured and each.seconds <= first.seconds * (1 + first.error)
+    ]
+    if tried and not first.measured:
+        first, able = min(tried, key=lambda each: each.seconds), tried
+    equal = [each for each in able if each.seconds <= first.seconds * (1 + TIE)]
+    return min(equal, key=lambda each: (cost(each), each.seconds))
 
 
 def _cost_of(found: Sequence[Prediction]) -> Callable[[Prediction], float]:

@@ -1,7 +1,7 @@
 """What `acdc plan` found, as text and as JSON."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from acdc_dagster.planning.choice import Choice
 from acdc_dagster.planning.cost.makespan import Prediction
 from acdc_dagster.planning.plan import Plan
+from acdc_dagster.planning.what_if import Option
 from acdc_dagster.planning.why import duration
 
 _SHOWN = 10
@@ -48,6 +49,8 @@ class Forecast:
         answers_cut: Share of the observed answers that ended at their cap; None: none observed.
         sharing: Share of prompt tokens that the request before has too, 0 to 1.
         hit_rate: Share of prompt tokens that whole KV blocks give back, 0 to 1.
+        missed: What stands against the goal's limits; nothing if they are met.
+        what_if: Other GPUs and numbers of them, if they were asked about.
         plan: How the partition would run.
     """
 
@@ -62,12 +65,16 @@ class Forecast:
     sharing: float
     hit_rate: float
     choice: Choice
+    missed: list[str]
+    what_if: list[Option]
     plan: Plan
 
     def as_json(self) -> str:
         """One object; times in seconds, rates in tokens/s."""
         fields: dict[str, Any] = {
-            name: value for name, value in vars(self).items() if name not in ("choice", "plan")
+            name: value
+            for name, value in vars(self).items()
+            if name not in ("choice", "plan", "what_if")
         }
         fields |= {"prompts": asdict(self.prompts), "answers": asdict(self.answers)}
         best = self.choice.best
@@ -77,6 +84,7 @@ class Forecast:
             "candidates": [candidate_fields(each) for each in self.choice.candidates],
             "why": self.plan.why,
             "plan": self.plan.model_dump(),
+            "what_if": [_option_fields(each) for each in self.what_if],
         }
         return json.dumps(fields, ensure_ascii=False)
 
@@ -94,9 +102,11 @@ class Forecast:
         yield ""
         yield from candidate_table(self.choice)
         yield ""
-        if not self.choice.met:
-            yield "No layout meets the limits; the one marked * misses them least."
+        yield from self.missed
         yield from self.plan.why
+        if self.what_if:
+            yield ""
+            yield from _what_if_table(self.what_if)
 
 
 def candidate_table(choice: Choice) -> Iterator[str]:
@@ -107,7 +117,7 @@ def candidate_table(choice: Choice) -> Iterator[str]:
         shown = [*shown, best]
     priced = all(each.cost is not None for each in found)
     head = ["  layout", "pool", "at once", "prefill/s", "decode/s", "wait", "time", "GPU-h"]
-    rows = [[*head, *(["cost"] if priced else []), "source"]]
+    rows = [[*head, *(["cost"] if priced else []), "error", "source"]]
     for each in shown:
         row = [
             f"{'*' if each == best else ' '} {each.layout}",
@@ -119,14 +129,55 @@ def candidate_table(choice: Choice) -> Iterator[str]:
             duration(each.seconds),
             f"{each.gpu_seconds / 3600:.2f}",
         ]
-        rows.append([*row, *([f"{each.cost:.2f}"] if priced else []), each.source])
+        rows.append(
+            [*row, *([f"{each.cost:.2f}"] if priced else []), f"{each.error:.0%}", each.source]
+        )
+    yield from _aligned(rows)
+    if len(found) > len(shown):
+        yield f"  … and {len(found) - len(shown)} slower ones"
+
+
+def _what_if_table(options: Sequence[Option]) -> Iterator[str]:
+    """The best plan for each kind and number of GPUs, and why there is none."""
+    rows = [["  GPUs", "layout", "time", "GPU-h", "cost", "error", "limits"]]
+    for each in options:
+        best, name = each.best, f"  {each.gpu}:{each.gpus}"
+        if best is None:
+            rows.append([name, "none fits", "", "", "", "", ""])
+            continue
+        rows.append(
+            [
+                name,
+                str(best.layout),
+                duration(best.seconds),
+                f"{best.gpu_seconds / 3600:.2f}",
+                "" if best.cost is None else f"{best.cost:.2f}",
+                f"{best.error:.0%}",
+                "met" if each.met else "not told" if each.lacking else "missed",
+            ]
+        )
+    yield from _aligned(rows)
+    yield from dict.fromkeys(each.lacking for each in options if each.best is None and each.lacking)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Two columns to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         left = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
         right = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
         yield "  ".join([*left, *right])
-    if len(found) > len(shown):
-        yield f"  … and {len(found) - len(shown)} slower ones"
+
+
+def _option_fields(each: Option) -> dict[str, Any]:
+    best = None if each.best is None else candidate_fields(each.best)
+    return {
+        "gpu": each.gpu,
+        "gpus": each.gpus,
+        "best": best,
+        "limits_met": each.met,
+        "lacking": each.lacking,
+    }
 
 
 def candidate_fields(each: Prediction) -> dict[str, Any]:
@@ -147,4 +198,6 @@ def candidate_fields(each: Prediction) -> dict[str, Any]:
         "gpu_seconds": each.gpu_seconds,
         "cost": each.cost,
         "source": each.source,
+        "error": each.error,
+        "measured_runs": each.measured,
     }

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 
-from acdc_dagster.deployment import Deployment
+from acdc_dagster.deployment import Deployment, Model
 from acdc_dagster.engine import Engine
 from acdc_dagster.job import Job
 from acdc_dagster.planning.cost.layout import Fixed
-from acdc_dagster.planning.cost.makespan import EngineLimits
+from acdc_dagster.planning.cost.makespan import EngineLimits, Prediction
+from acdc_dagster.planning.plan import EngineSettings, Runner
 
 # Settings that are planned where nobody has written them down, beside replicas.
 _PLANNED = ("tensor_parallel", "expert_parallel", "max_num_seqs", "max_num_batched_tokens")
@@ -48,25 +49,66 @@ class Pins:
             tokens = default.tokens
         return EngineLimits(sequences, tokens)
 
+    def allow(self, limits: EngineLimits) -> bool:
+        """Whether limits leave what is pinned as it is."""
+        engine, pinned = self.engine, self.places
+        return ("max_num_seqs" not in pinned or limits.sequences == engine.max_num_seqs) and (
+            "max_num_batched_tokens" not in pinned or limits.tokens == engine.max_num_batched_tokens
+        )
 
-def pins_of(job: Job, deployment: Deployment, *, elsewhere: bool) -> Pins:
+    def settings(
+        self,
+        model: Model,
+        *,
+        on_gpus: bool,
+        best: Prediction | None = None,
+        runner: Runner = "generate",
+    ) -> EngineSettings:
+        """What an engine is started with: what is declared, and the rest as in `best`."""
+        engine, limits = self.engine, self.limits(on_gpus=on_gpus)
+        tensor, expert = engine.tensor_parallel or 1, engine.expert_parallel or 1
+        if best is not None:
+            tensor, expert, limits = best.layout.tensor, best.layout.expert, best.limits
+            if on_gpus and "max_num_seqs" not in self.places:
+                limits = EngineLimits(best.sequences, limits.tokens)
+        return EngineSettings(
+            model_path=str(model.path),
+            max_model_len=model.context_length,
+            max_num_seqs=limits.sequences,
+            max_num_batched_tokens=limits.tokens,
+            block_size=engine.block_size,
+            kv_cache_gib=engine.kv_cache_gib,
+            dtype=engine.dtype,
+            tensor_parallel=tensor,
+            expert_parallel=expert,
+            runner=runner,
+            reasoning_parser=model.reasoning_parser,
+            extra=engine.extra,
+            scheduler_plugin=engine.scheduler_plugin,
+            adapter_path=f"{model.adapter}" if model.adapter else None,
+        )
+
+
+def pins_of(job: Job | None, deployment: Deployment, *, elsewhere: bool = False) -> Pins:
     """The pins of a job.
 
     Args:
-        job: Its own settings come before those of the environment.
+        job: Its own settings come before those of the environment; None: only those.
         deployment: Has the environment.
         elsewhere: Plan for other devices than the environment's, whose settings do not count then.
     """
     local = deployment.environment.backends.local
     places: dict[str, str] = {}
-    engine, replicas = job.declared.engine, job.declared.replicas
+    engine, replicas = (
+        (Engine(), None) if job is None else (job.declared.engine, job.declared.replicas)
+    )
+    own = {name: "the job" for name in _PLANNED if name in engine.model_fields_set}
+    if replicas is not None:
+        own["replicas"] = "the job"
     if not elsewhere:
         engine = local.engine.with_own(engine)
         environment = f"resources/{deployment.env}.yaml"
         places = {name: environment for name in _PLANNED if name in local.engine.model_fields_set}
         if replicas is None and (local.pool is None or "replicas" in local.model_fields_set):
             replicas, places["replicas"] = local.replicas, environment
-    own = {name: "the job" for name in _PLANNED if name in job.declared.engine.model_fields_set}
-    if job.declared.replicas is not None:
-        own["replicas"] = "the job"
     return Pins(engine, replicas, places | own)

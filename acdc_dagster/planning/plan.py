@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from acdc_dagster.deployment import Commit, Limits
+from acdc_dagster.planning.speculation.settings import Speculation
 
 Runner = Literal["generate", "pooling"]
 
@@ -41,6 +42,7 @@ class EngineSettings(_Frozen):
         extra: Other engine arguments by the engine's own names.
         scheduler_plugin: Class of the scheduler in place of the engine's own; only it gets hints.
         adapter_path: Folder of the LoRA adapter that all requests are asked with.
+        speculation: None: no tokens are drafted.
     """
 
     model_path: str
@@ -52,12 +54,12 @@ class EngineSettings(_Frozen):
     dtype: str
     tensor_parallel: int
     expert_parallel: int
-    speculative_tokens: int
     runner: Runner = "generate"
     reasoning_parser: str | None = None
     extra: dict[str, Any]
     scheduler_plugin: str | None = None
     adapter_path: str | None = None
+    speculation: Speculation | None = None
 
 
 class Predicted(_Frozen):
@@ -69,6 +71,7 @@ class Predicted(_Frozen):
         seconds: From start to the last answer.
         cost: In the currency of the GPU's price; None if there is none.
         source: Where the figures come from.
+        error: About how far the time may be off, as a share of it.
     """
 
     pool: str
@@ -77,6 +80,7 @@ class Predicted(_Frozen):
     gpu_seconds: float
     cost: float | None
     source: str
+    error: float
 
 
 class Plan(_Frozen):

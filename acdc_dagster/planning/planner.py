@@ -1,7 +1,8 @@
 """Planning one prepared partition: one plan for the profile, the worker and the report."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import numpy as np
 import polars as pl
@@ -15,8 +16,10 @@ from acdc_dagster.planning.answers import ExpectedAnswers, expected_answers
 from acdc_dagster.planning.choice import Choice, Goal, PlanError, candidates, choose
 from acdc_dagster.planning.cost.makespan import Prediction
 from acdc_dagster.planning.cost.workload import Workload, workload
+from acdc_dagster.planning.history.correction import Correction
+from acdc_dagster.planning.history.runs import Run, measured_runs
 from acdc_dagster.planning.pins import Pins, pins_of
-from acdc_dagster.planning.plan import EngineSettings, Plan, Predicted, Runner, Shard
+from acdc_dagster.planning.plan import Plan, Predicted, Runner, Shard
 from acdc_dagster.planning.shapes.model import ModelShape, read_shape
 from acdc_dagster.planning.shards import ATTENTION_WEIGHT, cut_points, request_cost
 from acdc_dagster.planning.why import reasons
@@ -24,6 +27,7 @@ from acdc_dagster.requests.body import EMBEDDINGS
 from acdc_dagster.tables import Tables
 
 Ints = NDArray[np.int64]
+_Search = Callable[[Workload, Sequence[Pool]], list[Prediction]]
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ class Planned:
         work: The job in numbers.
         choice: The candidates and the best of them, or why nothing can be predicted.
         plan: How the partition runs.
+        search: The candidates for it on other pools, under the same pins; raises PlanError.
     """
 
     lengths: Ints
@@ -45,6 +50,7 @@ class Planned:
     work: Workload
     choice: Choice | AcdcError
     plan: Plan
+    search: Callable[[Sequence[Pool]], list[Prediction]]
 
 
 @dataclass(frozen=True)
@@ -105,26 +111,35 @@ def plan_partition(
     )
     lengths, lcp, caps = (rows[name].to_numpy().astype(np.int64) for name in columns)
     runner = _runner(tables, partition)
-    answers = expected_answers(tables, partition, job.prompt_version, caps)
+    if runner == "pooling":
+        answers = ExpectedAnswers(np.zeros_like(caps), "the endpoint, which gives vectors", None)
+    else:
+        answers = expected_answers(tables, partition, job.prompt_version, caps)
     limits = site.pins.limits(on_gpus=site.on_gpus)
     work = workload(lengths, lcp, answers.tokens, site.pins.engine.block_size, limits.tokens)
     weight = ATTENTION_WEIGHT
     try:
         shape = _shape(model, site.pins)
         weight = shape.attention_weight
-        fixed = site.pins.fixed(independent=site.own)
-        choice = choose(candidates(shape, site.pools, work, limits, fixed), goal)
-        best, why = choice.best, reasons(choice, shape, work, limits, fixed)
+        search = _search(shape, site, deployment, measured_runs(deployment, model.name))
+        choice = choose(search(work, site.pools), goal)
+        best = choice.best
+        why = reasons(choice, shape, work, lambda other: search(other, site.pools))
     except (ModelError, PlanError) as error:
         if not site.own or (site.on_gpus and isinstance(error, PlanError)):
             raise
-        choice, best = error, None
+        choice, best, search = error, None, _no_search(error)
         why = [f"The settings are as declared, since nothing can be predicted: {error.problem}"]
     if site.pins.places:
         why.append(f"Pinned: {site.pins}.")
-    settings, replicas = _settings(model, site, best, runner)
+    settings = site.pins.settings(model, on_gpus=site.on_gpus, best=best, runner=runner)
+    replicas = site.pins.replicas or max(site.pools[0].count // settings.tensor_parallel, 1)
+    if best is not None:
+        replicas = best.layout.data
     # A cap says little where it is high, as of a body that leaves the whole context to its answer.
     expected = np.minimum(caps, job.declared.sampling.max_tokens)
+    if answers.cut is not None:
+        expected = np.minimum(expected, answers.tokens.mean())
     cost = request_cost(lengths, lcp, expected, attention_weight=weight)
     local = deployment.environment.backends.local
     plan = Plan(
@@ -142,7 +157,7 @@ def plan_partition(
         predicted=None if best is None else _predicted(best),
         pinned=sorted(site.pins.places),
     )
-    return Planned(lengths, lcp, answers, work, choice, plan)
+    return Planned(lengths, lcp, answers, work, choice, plan, lambda pools: search(work, pools))
 
 
 def _site(job: Job, deployment: Deployment, asked: Sequence[str]) -> _Site:
@@ -162,38 +177,32 @@ def _shape(model: Model, pins: Pins) -> ModelShape:
     return read_shape(model.path, pins.engine.dtype, kv_cache_dtype)
 
 
-def _settings(
-    model: Model, site: _Site, best: Prediction | None, runner: Runner
-) -> tuple[EngineSettings, int]:
-    """What each replica's engine is started with, and how many replicas there are."""
-    engine = site.pins.engine
-    limits = site.pins.limits(on_gpus=site.on_gpus)
-    tensor, expert = engine.tensor_parallel or 1, engine.expert_parallel or 1
-    replicas = site.pins.replicas or max(site.pools[0].count // tensor, 1)
-    sequences, tokens = limits.sequences, limits.tokens
-    if best is not None:
-        tensor, expert, replicas = best.layout.tensor, best.layout.expert, best.layout.data
-        sequences, tokens = best.limits.sequences, best.limits.tokens
-        if site.on_gpus and "max_num_seqs" not in site.pins.places:
-            sequences = best.sequences
-    settings = EngineSettings(
-        model_path=str(model.path),
-        max_model_len=model.context_length,
-        max_num_seqs=sequences,
-        max_num_batched_tokens=tokens,
-        block_size=engine.block_size,
-        kv_cache_gib=engine.kv_cache_gib,
-        dtype=engine.dtype,
-        tensor_parallel=tensor,
-        expert_parallel=expert,
-        speculative_tokens=0,
-        runner=runner,
-        reasoning_parser=model.reasoning_parser,
-        extra=engine.extra,
-        scheduler_plugin=engine.scheduler_plugin,
-        adapter_path=f"{model.adapter}" if model.adapter else None,
-    )
-    return settings, replicas
+def _search(shape: ModelShape, site: _Site, deployment: Deployment, runs: Sequence[Run]) -> _Search:
+    """Gives the candidates for a job on pools, the fastest first, corrected by what was measured.
+
+    The limits of an engine are those that suit the devices, and those that were measured on them.
+    """
+    pins = site.pins
+    usual = pins.limits(on_gpus=site.on_gpus)
+    fixed = pins.fixed(independent=site.own)
+    gpus = known_gpus(deployment.environment.gpus)
+    correction = Correction(shape, gpus, runs, datetime.now(UTC))
+
+    def search(job: Workload, pools: Sequence[Pool]) -> list[Prediction]:
+        here = {pool.name for pool in pools}
+        tried = {run.limits for run in runs if run.gpu in here}
+        limits = [usual, *(each for each in sorted(tried - {usual}) if pins.allow(each))]
+        found = [each for limit in limits for each in candidates(shape, pools, job, limit, fixed)]
+        return sorted(correction.of(found, job), key=lambda each: (each.seconds, each.gpu_seconds))
+
+    return search
+
+
+def _no_search(error: AcdcError) -> _Search:
+    def search(job: Workload, pools: Sequence[Pool]) -> list[Prediction]:
+        raise error
+
+    return search
 
 
 def _predicted(best: Prediction) -> Predicted:
@@ -204,6 +213,7 @@ def _predicted(best: Prediction) -> Predicted:
         gpu_seconds=best.gpu_seconds,
         cost=best.cost,
         source=best.source,
+        error=best.error,
     )
 
 

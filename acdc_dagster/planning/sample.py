@@ -111,11 +111,10 @@ def sample_positions(
     sizes = sizes_of(starts, rows)
     drawn = allocate(sizes, min(max(size, len(sizes)), rows), spread)
     dice = np.random.default_rng(seed)
-    parts = [
-        start + dice.choice(count, take, replace=False)
-        for start, count, take in zip(starts.tolist(), sizes.tolist(), drawn.tolist(), strict=True)
-    ]
-    return np.sort(np.concatenate(parts)).astype(np.int64)
+    chosen = np.zeros(rows, dtype=bool)
+    for start, count, take in zip(starts.tolist(), sizes.tolist(), drawn.tolist(), strict=True):
+        chosen[start + dice.choice(count, take, replace=False)] = True
+    return np.flatnonzero(chosen).astype(np.int64)
 
 
 def sample_weights(positions: Ints, starts: Ints, rows: int) -> Floats:

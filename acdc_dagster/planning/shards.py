@@ -21,7 +21,7 @@ ATTENTION_WEIGHT = 3.3e-5
 def request_cost(
     lengths: Ints,
     lcp: Ints,
-    decode_tokens: Ints | float,
+    decode_tokens: Ints | Floats | float,
     decode_weight: float = 1.0,
     attention_weight: float = ATTENTION_WEIGHT,
 ) -> Floats:
@@ -38,7 +38,7 @@ def request_cost(
     Args:
         lengths: int64[N], prompt tokens.
         lcp: int64[N], prompt tokens shared with the request before; 0 first.
-        decode_tokens: Expected tokens of the answer, int64[N] or the same for all.
+        decode_tokens: Expected tokens of the answer, [N] or the same for all.
         decode_weight: Cost of a decoded token over that of a prompt token.
         attention_weight: Cost of a pair of tokens over that of a prompt token.
     """

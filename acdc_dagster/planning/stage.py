@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from pydantic import ValidationError
 
 from acdc_dagster.deployment import Deployment, Model
 from acdc_dagster.errors import AcdcError, IncompleteError
@@ -81,7 +82,7 @@ def read_plan(tables: Tables, partition: str) -> Plan:
     """The plan of one partition.
 
     Raises:
-        IncompleteError: There is none yet.
+        IncompleteError: There is none yet, or it is of another version of this package.
     """
     plans = tables.read("profile", partition, ["plan"])["plan"]
     if plans.is_empty():
@@ -89,7 +90,14 @@ def read_plan(tables: Tables, partition: str) -> Plan:
             f"There is no plan for partition {partition!r} of {tables.job}.",
             f"Materialise {tables.job}/profile for this partition first.",
         )
-    return Plan.model_validate_json(plans[0])
+    try:
+        return Plan.model_validate_json(plans[0])
+    except ValidationError as error:
+        raise IncompleteError(
+            f"The plan of partition {partition!r} of {tables.job} is of another version of "
+            "acdc-dagster.",
+            f"Materialise {tables.job}/profile for this partition again.",
+        ) from error
 
 
 def read_retry_plan(tables: Tables, partition: str) -> Plan:

@@ -107,6 +107,7 @@ class Rendered:
         settings: SharedSettings,
         model: Model,
         longest: int,
+        ids: int,
         raw: pl.DataFrame,
         store: ImageStore,
     ) -> None:
@@ -117,6 +118,7 @@ class Rendered:
         self._model = model
         self._longest = longest
         self._store = store
+        self._ids = ids
         self.chat = str(raw["endpoint"][0]) == CHAT
         self.kept: list[int] = []
         self.pieces: list[int] = []
@@ -183,6 +185,14 @@ class Rendered:
                 "leave it out or choose a multimodal model.",
             )
         text = self._template.render(body) if isinstance(body, ChatBody) else body.text
+        if not isinstance(text, str):
+            if max(text) >= self._ids:
+                raise Refused(
+                    "invalid_value",
+                    f"The prompt has the token id {max(text)}, and those of {self._model.name} are "
+                    f"below {self._ids}.",
+                )
+            return self._rendering.given(text), self._all_settings.add(None, body), 0, 0
         if self._longest and len(text) > self._model.context_length * self._longest:
             # Known without tokenising what may be megabytes.
             raise too_long(f"at least {len(text) // self._longest}", self._model)

@@ -11,6 +11,7 @@ from acdc_dagster.deployment import Model
 from acdc_dagster.prefix.identity import hash_head, request_hash, room_for_answer
 from acdc_dagster.prefix.image_keys import KEY, ImageKeys
 from acdc_dagster.prefix.image_store import ImageStore
+from acdc_dagster.prefix.pieces import encoded
 from acdc_dagster.prefix.rendered import Known, Rendered, SharedSettings, rejection_of
 from acdc_dagster.prefix.runs import HASH, Run, Sorted, Spill, merged
 from acdc_dagster.prefix.segments import DIGEST, Growing, IdOrder, Segments
@@ -99,10 +100,13 @@ class Sorter:
             self._settings,
             self._model,
             self._tokenizer.longest,
+            self._tokenizer.ids,
             raw,
             self.images,
         )
-        self._take_pieces(self._encoded(self._rendering.fresh(), chat=rows.chat))
+        self._take_pieces(
+            encoded(self._tokenizer, self._keys, self._rendering.fresh(), chat=rows.chat)
+        )
         pieces = Sequences(self._piece_segments.values, starts_of(self._piece_widths.values))
         numbers = np.array(rows.pieces, dtype=np.int64)
         found = pieces.take(numbers).joined(starts_of(np.array(rows.widths, dtype=np.int64)))
@@ -157,17 +161,6 @@ class Sorter:
             self._spills.append(spill)
             self.spilled_bytes += spill.bytes
         self._start_run()
-
-    def _encoded(self, pieces: list[str | bytes], *, chat: bool) -> Sequences:
-        """Token ids of texts, and the keys of images by their hashes."""
-        texts = [piece for piece in pieces if isinstance(piece, str)]
-        found = self._tokenizer.encode(texts, chat=chat)
-        if self._keys is None or len(texts) == len(pieces):
-            return found
-        keys = self._keys.encode([piece for piece in pieces if isinstance(piece, bytes)])
-        is_key = np.array([isinstance(piece, bytes) for piece in pieces])
-        places = np.where(is_key, len(texts) + np.cumsum(is_key), np.cumsum(~is_key)) - 1
-        return Sequences.concat([found, keys]).take(places.astype(np.int64))
 
     def _take_pieces(self, pieces: Sequences) -> None:
         segments = self._segments.add(pieces)

@@ -3,6 +3,8 @@
 import polars as pl
 
 from acdc_dagster.failures import counts_for
+from acdc_dagster.job import Job
+from acdc_dagster.reconcile.judged import judged
 from acdc_dagster.tables import Tables
 
 _COLUMNS = [
@@ -25,20 +27,20 @@ _COLUMNS = [
 ]
 
 
-def results_of(tables: Tables, partition: str, run_id: str | None = None) -> pl.DataFrame:
+def results_of(job: Job, tables: Tables, partition: str, run_id: str | None = None) -> pl.DataFrame:
     """A row for each distinct request of the partition that has a result that counts for it.
 
-    Of several attempts an answer that ended counts before one that was cut, that before none, what
-    this partition computed before what another did, and the last of its kind by its number. Beside
-    the columns of `inference` there are
+    Of several attempts an answer that fits counts before one that was cut, that before none, and
+    the last of its kind by its number. Beside the columns of `inference` and those of
+    `judged.judged` there are
 
     - `attempts`: how many there were that count (see `failures.counts_for`);
-    - `message`: why there is no answer;
     - `elsewhere`: another partition computed it;
     - `reused`: that, or an earlier run of this partition than `run_id` did.
 
     Args:
-        tables: The job's tables.
+        job: The job.
+        tables: Its tables.
         partition: The partition key.
         run_id: The partition's newest run of `inference`, which may have computed nothing; the
             newest that has a result if not given.
@@ -55,7 +57,7 @@ def results_of(tables: Tables, partition: str, run_id: str | None = None) -> pl.
             (pl.col("partition_key") != partition).alias("elsewhere"),
         )
     )
-    return _best(found).with_columns(
+    return _best(judged(job, found)).with_columns(
         reused=pl.col("elsewhere") | pl.col("run_id").ne_missing(pl.lit(run_id, pl.String))
     )
 
@@ -70,14 +72,14 @@ def _best(found: pl.DataFrame) -> pl.DataFrame:
     chosen = (
         found.select(
             "request_hash",
-            pl.col("error_class").is_null().alias("answered"),
-            pl.col("finish_reason").ne_missing(pl.lit("length")).alias("whole"),
-            pl.col("elsewhere").not_().alias("own"),
+            pl.col("error_class").is_null().alias("fits"),
+            pl.col("given_up").not_().alias("of_use"),
+            pl.col("finish_reason").is_not_null().alias("answered"),
             "attempt",
             "finished_at",
             pl.int_range(pl.len()).alias("at"),
         )
-        .sort("answered", "whole", "own", "attempt", "finished_at")
+        .sort("fits", "of_use", "answered", "attempt", "finished_at")
         .group_by("request_hash")
         .agg(pl.col("at").last(), pl.len().cast(pl.Int32).alias("attempts"))
         .sort("at")

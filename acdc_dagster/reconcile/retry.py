@@ -79,7 +79,7 @@ def wanted_again(job: Job, tables: Tables, partition: str) -> pl.DataFrame:
     Returns:
         A row a request: `request_hash`, `error_class` (of its last failure) and `last_attempt`.
     """
-    best = judged(job, results_of(tables, partition))
+    best = results_of(job, tables, partition)
     failed = best.filter(pl.col("error_class").is_not_null()).select("request_hash")
     if failed.is_empty():
         return failed.with_columns(error_class=pl.lit(""), last_attempt=pl.lit(0))

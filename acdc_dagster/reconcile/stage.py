@@ -12,7 +12,7 @@ from acdc_dagster.planning.stage import read_plan
 from acdc_dagster.reconcile.answers import check_columns, outputs_schema
 from acdc_dagster.reconcile.costs import RunCosts, request_costs
 from acdc_dagster.reconcile.joined import joined
-from acdc_dagster.reconcile.judged import ANSWER, judged
+from acdc_dagster.reconcile.judged import ANSWER
 from acdc_dagster.reconcile.ledger import Ledger, ledger
 from acdc_dagster.reconcile.results import results_of
 from acdc_dagster.reconcile.savings import Savings, savings
@@ -72,7 +72,7 @@ def reconcile(
     plan = read_plan(tables, partition)
     check_columns(job, tables)
     version = _check_order_of_work(tables, partition)
-    results = judged(job, results_of(tables, partition, run_id))
+    results = results_of(job, tables, partition, run_id)
     rows = _with_results(tables, partition, results)
     missing = rows.filter(pl.col("attempts").is_null())
     if missing.height:

@@ -13,7 +13,14 @@ from acdc_dagster.requests.images import check_image
 from acdc_dagster.requests.message import Message, Tool
 from acdc_dagster.requests.refused import Refused, refusal
 from acdc_dagster.requests.repeated import Repeated, last_message
-from acdc_dagster.requests.sampling import Asked, ChatAsked, LogProbs, Named, check_asked
+from acdc_dagster.requests.sampling import (
+    Asked,
+    ChatAsked,
+    LogProbs,
+    Named,
+    TokenId,
+    check_asked,
+)
 from acdc_dagster.requests.tool_choice import ToolChoice, check_tool_choice
 
 CHAT = "/v1/chat/completions"
@@ -82,26 +89,26 @@ class _PlainChat(ChatAsked, frozen=True, gc=False, forbid_unknown_fields=True, k
 class CompletionBody(Asked, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
     """The body of a /v1/completions request."""
 
-    prompt: str
+    prompt: str | list[TokenId]
     logprobs: LogProbs | None = None
     echo: Literal[False] | None = None
 
     @property
-    def text(self) -> str:
-        """What is tokenised."""
+    def text(self) -> str | list[int]:
+        """What is tokenised, or its tokens."""
         return self.prompt
 
 
 class EmbeddingBody(Named, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
     """The body of a /v1/embeddings request."""
 
-    input: str
+    input: str | list[TokenId]
     dimensions: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
     encoding_format: Literal["float"] | None = None  # a vector is kept as numbers
 
     @property
-    def text(self) -> str:
-        """What is tokenised."""
+    def text(self) -> str | list[int]:
+        """What is tokenised, or its tokens."""
         return self.input
 
 

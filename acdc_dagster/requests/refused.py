@@ -30,9 +30,15 @@ def refusal(at: str, error: Exception) -> Refused:
     return Refused(_code(str(error)), f"{at}: {error}.")
 
 
+# A list that is not one of token ids holds several prompts, and a request has one.
+_SEVERAL = tuple(
+    f"got `{kind}` - at `$.{name}[0]`" for kind in ("str", "array") for name in ("prompt", "input")
+)
+
+
 def _code(error: str) -> str:
     if "missing required field" in error:
         return "missing_required_parameter"
-    if "unknown field" in error or any(said in error for said in _OF_ONE_VALUE):
+    if "unknown field" in error or any(said in error for said in (*_OF_ONE_VALUE, *_SEVERAL)):
         return "unsupported_parameter"
     return "invalid_value"

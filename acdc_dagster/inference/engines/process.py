@@ -98,6 +98,11 @@ class EngineProcess:
         self.name, self.device = ready.name, ready.device
         self._heard = time.monotonic()
 
+    @property
+    def pid(self) -> int:
+        """Of its first process."""
+        return self._process.pid
+
     def add(self, requests: list[Request]) -> None:
         """Give it requests."""
         some: list[Request] = []
@@ -137,9 +142,13 @@ class EngineProcess:
         self._heard = time.monotonic()
         return message
 
+    def dismiss(self) -> None:
+        """Have it end, without waiting for it."""
+        self._outbox.put(None)
+
     def close(self) -> None:
         """End it, kindly first."""
-        self._outbox.put(None)
+        self.dismiss()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_CLOSE_SECONDS)
         self.kill()

@@ -18,6 +18,7 @@ from acdc_dagster.inference.engines.vllm_answers import answer_of
 from acdc_dagster.inference.engines.vllm_images import Images
 from acdc_dagster.inference.engines.vllm_reasoning import Reasoning
 from acdc_dagster.inference.engines.vllm_sampling import Form, hints_of, parameters_of
+from acdc_dagster.inference.engines.vllm_speculation import speculative_arguments
 from acdc_dagster.planning.plan import EngineSettings
 from acdc_dagster.prefix.sequences import token_list
 
@@ -208,5 +209,6 @@ def _arguments(settings: EngineSettings) -> dict[str, Any]:
         "disable_log_stats": False,  # else results carry no times
         "scheduler_cls": settings.scheduler_plugin,
         **adapter_arguments(settings.adapter_path),
+        **speculative_arguments(settings),
         **settings.extra,
     }

@@ -23,7 +23,7 @@ BOUNDS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class EngineLimits:
     """What a replica's scheduler is told.
 
@@ -51,7 +51,11 @@ class Prediction:
         start_seconds: Until the first token.
         seconds: From start to the last answer.
         cost: In the currency of the GPU's price; None if there is no price.
-        source: Where the figures come from.
+        error: Standard deviation of the logarithm of the time without starting: about the relative
+            error.
+        measured: Runs of this configuration that it was learnt from.
+        source: Where the figures come from: history, roofline x history (of other configurations
+            on this GPU), or roofline.
     """
 
     pool: Pool
@@ -66,6 +70,8 @@ class Prediction:
     start_seconds: float
     seconds: float
     cost: float | None
+    error: float
+    measured: int = 0
     source: str = "roofline"
 
     @property
@@ -145,6 +151,7 @@ def predict(
         start_seconds=start,
         seconds=seconds,
         cost=None if price is None else price * layout.gpus * seconds / 3600,
+        error=pool.gpu.uncertainty,
     )
 
 

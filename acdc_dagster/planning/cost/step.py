@@ -1,6 +1,6 @@
 """The time of one step of an engine, from what it computes, reads and sends (a roofline)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from acdc_dagster.gpus import Gpu
 from acdc_dagster.planning.cost.layout import Layout
@@ -41,12 +41,20 @@ class Batch:
         tokens: Prompt and generated tokens.
         sequences: Requests that get one more token, at `context` tokens of context each.
         pairs: Pairs of tokens that attend to one another in the prompts.
+        drafted: Mean tokens that each sequence verifies beside the one it gets anyway; they are
+            among `tokens`.
     """
 
     tokens: float
     sequences: float
     context: float
     pairs: float = 0.0
+    drafted: float = 0.0
+
+    @property
+    def sampled(self) -> float:
+        """Tokens of the answers: those that get an output."""
+        return self.sequences * (1 + self.drafted)
 
 
 @dataclass(frozen=True)
@@ -75,8 +83,11 @@ def step_time(
     """
     rate = efficiency or Efficiency()
     stages = layout.pipeline
-    part = Batch(
-        batch.tokens / stages, batch.sequences / stages, batch.context, batch.pairs / stages
+    part = replace(
+        batch,
+        tokens=batch.tokens / stages,
+        sequences=batch.sequences / stages,
+        pairs=batch.pairs / stages,
     )
     flops = gpu.flops(fp8=shape.precision.fp8) * rate.compute
     return StepTime(
@@ -99,19 +110,19 @@ def _linear(
     head = shape.table_params / split
     reading = gpu.bandwidth * rate.bandwidth
     body = max(2 * part.tokens * (params + routers) / flops, size / reading)
-    sampled = 2 * part.sequences * head / (gpu.flops(fp8=False) * rate.compute)
+    sampled = 2 * part.sampled * head / (gpu.flops(fp8=False) * rate.compute)
     return body + max(sampled, sizes.plain * head / reading if part.sequences else 0.0)
 
 
 def _attention(shape: ModelShape, gpu: Gpu, layout: Layout, part: Batch, rate: Efficiency) -> float:
-    """Decode reads the KV of each sequence, shared or not; prefill computes pairs."""
+    """Decode reads the KV of each sequence once, shared or not; prefill computes pairs."""
     attention, split = shape.attention, layout.tensor * layout.pipeline
     flops = gpu.flops(fp8=False) * rate.compute
     windowed = attention.window_layers * min(part.context, attention.window)
     layer_tokens = attention.full_layers * part.context + windowed
-    decode = 2 * part.sequences * layer_tokens * attention.decode_values / split / flops
+    decode = 2 * part.sampled * layer_tokens * attention.decode_values / split / flops
     read = part.sequences * kv_bytes(shape, layout, part.context)
-    prompt_tokens = part.tokens - part.sequences
+    prompt_tokens = part.tokens - part.sampled
     in_windows = min(part.pairs, prompt_tokens * attention.window)
     pairs = attention.full_layers * part.pairs + attention.window_layers * in_windows
     prefill = 2 * pairs * attention.prefill_values / split

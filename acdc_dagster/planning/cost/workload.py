@@ -1,7 +1,7 @@
 """What of a job the cost model needs: sums and spreads, made once for all layouts."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
+_ALIKE = 64  # requests of one size that stand for any number of them
 _CHUNKS = 4096  # looked at, of the chunks that the prompts are computed in
 
 
@@ -121,6 +122,30 @@ def workload(
         longest_answer=int(answers.max()),
         mean_lcp=float(shared.mean()),
         chunk_contexts=_chunk_contexts(shared.astype(np.float64), uncached, chunk),
+    )
+
+
+def uniform(requests: int, prompt: float, cached: float, answers: float) -> Workload:
+    """Requests of one size, of which only the sums are known.
+
+    Args:
+        requests: How many.
+        prompt: Prompt tokens of all.
+        cached: Those found in the cache.
+        answers: Tokens of all answers.
+    """
+    some = min(requests, _ALIKE)
+    sizes = (np.full(some, round(total / max(requests, 1))) for total in (prompt, cached, answers))
+    found = workload(*sizes, block_size=1)
+    scale = requests / max(some, 1)
+    return replace(
+        found,
+        requests=requests,
+        prompt_tokens=float(prompt),
+        uncached_tokens=float(prompt - cached),
+        decode_steps=float(max(answers - requests, 0)),
+        prefill_pairs=found.prefill_pairs * scale,
+        prompt_pairs=found.prompt_pairs * scale,
     )
 
 

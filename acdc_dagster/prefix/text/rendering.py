@@ -15,11 +15,13 @@ from itertools import pairwise
 from secrets import randbits
 from typing import Any, NamedTuple, cast
 
+import numpy as np
 from jinja2 import TemplateError, nodes
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from xxhash import xxh3_128_intdigest
 
+from acdc_dagster.prefix.pieces import Piece
 from acdc_dagster.prefix.text.chat import ChatTemplate
 from acdc_dagster.requests.body import ChatBody, Refused
 from acdc_dagster.requests.message import Message
@@ -78,13 +80,11 @@ class Rendering:
         self._numbers: dict[tuple[str, str], dict[int, int]] = {}
         self._images: dict[bytes, int] = {}
         self._count = 0
-        self._fresh: list[str | bytes] = []
+        self._fresh: list[Piece] = []
+        self._given: dict[int, int] = {}  # numbers by a hash of the ids
 
-    def fresh(self) -> list[str | bytes]:
-        """The pieces that were new since the last call, by their numbers in order.
-
-        Each is its text, or the hash of an image.
-        """
+    def fresh(self) -> list[Piece]:
+        """The pieces that were new since the last call, by their numbers in order."""
         fresh, self._fresh = self._fresh, []
         return fresh
 
@@ -93,6 +93,7 @@ class Rendering:
         for numbers in self._numbers.values():
             numbers.clear()
         self._images.clear()
+        self._given.clear()
         self._count, self._fresh = 0, []
 
     def plain(self, messages: Sequence[PlainMessage]) -> list[int] | None:
@@ -140,7 +141,16 @@ class Rendering:
             numbers[key] = number
         return number
 
-    def _new(self, piece: str | bytes) -> int:
+    def given(self, ids: list[int]) -> list[int]:
+        """The piece number of a prompt that is given as token ids."""
+        piece = np.array(ids, dtype=np.uint32)
+        key = xxh3_128_intdigest(piece.tobytes(), self._seed)
+        number = self._given.get(key)
+        if number is None:
+            number = self._given[key] = self._new(piece)
+        return [number]
+
+    def _new(self, piece: Piece) -> int:
         self._fresh.append(piece)
         self._count += 1
         return self._count - 1

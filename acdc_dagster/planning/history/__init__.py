@@ -1,0 +1,1 @@
+"""What earlier runs measured, and what follows from it for a prediction."""
