@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from served import ours, serving
-from vision_model import image_part, make_vision_folder, png, showing, text_part
+from vision_model import TEMPLATE, image_part, make_vision_folder, png, showing, text_part
 
 from acdc_dagster.prefix.text.vision import Vision
 from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer
@@ -40,14 +40,17 @@ def expanded(folder: Path, ids: list[int] | None, sizes: list[tuple[int, int]]) 
     return found
 
 
-@pytest.fixture(scope="module", params=[None, ONE_TEXT], ids=["parts", "one text"])
+@pytest.fixture(scope="module", params=["parts", "one text", "of the processor"])
 def served(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Serve]:
     """A model's folder and vLLM's server over it, for each way in which a template takes parts."""
     folder = make_vision_folder(tmp_path_factory.mktemp("vision"))
-    if request.param is not None:
-        (folder / "chat_template.jinja").write_text(request.param)
+    if request.param == "one text":
+        (folder / "chat_template.jinja").write_text(ONE_TEXT)
+    if request.param == "of the processor":
+        (folder / "chat_template.jinja").write_text("not this one")
+        (folder / "chat_template.json").write_text(json.dumps({"chat_template": TEMPLATE}))
     return folder, serving(folder)
 
 

@@ -36,6 +36,8 @@ class ChatTemplate:
         self._template = self._compile(config.chat_templates.get("default"))
         with_tools = config.chat_templates.get("tool_use")
         self._with_tools = self._compile(with_tools) if with_tools else self._template
+        if self.vision is not None and self.vision.template is not None:
+            self._template = self._compile(self.vision.template)
 
     @staticmethod
     def of(source: str) -> "ChatTemplate":

@@ -32,11 +32,14 @@ class Vision:
         inserted: What is written for an image where a content is one text.
         expanded: The text that the engine puts in the place of an image of a width and height in
             pixels; None if only the engine can tell.
+        template: The processor's chat template, where it has one beside the tokenizer's: what a
+            body without tools is rendered with.
     """
 
     token: str
     inserted: str
     expanded: Callable[[int, int], str] | None = None
+    template: str | None = None
 
     @staticmethod
     def of(folder: Path) -> "Vision | None":
@@ -45,7 +48,17 @@ class Vision:
         kind = config.get("model_type")
         if "vision_config" not in config or kind not in _PLACES:
             return None
-        return Vision(*_PLACES[kind], _tiled(folder) if kind == "idefics3" else None)
+        expanded = _tiled(folder) if kind == "idefics3" else None
+        return Vision(*_PLACES[kind], expanded, _processor_template(folder))
+
+
+def _processor_template(folder: Path) -> str | None:
+    """From the two places where transformers 5 looks before chat_template.jinja."""
+    declared = (
+        _json(folder / name).get("chat_template")
+        for name in ("processor_config.json", "chat_template.json")
+    )
+    return next((template for template in declared if isinstance(template, str)), None)
 
 
 def _tiled(folder: Path) -> Callable[[int, int], str] | None:
