@@ -4,6 +4,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 
 import dagster as dg
+from msgspec import structs
 
 from acdc_dagster.errors import AcdcError
 from acdc_dagster.job import Job, version_of
@@ -60,7 +61,7 @@ def stage_assets(job: Job, tables: Tables, model_revision: str | None) -> list[d
     by_tokens = TOKENS in (job.prompt or "") or job.declared.too_long.split is not None
     versions = {
         "raw_requests": version_of(asked, model_revision) if by_tokens else asked,
-        "sorted_requests": version_of("1", model_revision),
+        "sorted_requests": version_of("1", model_revision, *map(structs.asdict, job.evaluation)),
         "profile": "1",
         "inference": version_of("1", model_revision),
         "outputs": version_of("1", job.answer_schema),

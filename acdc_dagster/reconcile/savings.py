@@ -66,14 +66,12 @@ def savings(tables: Tables, rows: pl.DataFrame, costs: RunCosts | None) -> Savin
     first = pl.col("request_hash").is_first_distinct()
     saved = rows.select("run_id", "reused", first.alias("first"), tokens.alias("tokens"), WORK)
     saved = saved.filter(~pl.col("first") | pl.col("reused"))
-    known = costs is not None and costs.runs is not None
-    if known:
-        saved = saved.join(_rates(tables, saved["run_id"], costs.runs), on="run_id", how="left")
-    rate = pl.col("rate") if known else pl.lit(None, pl.Float64)
-    saved = saved.with_columns(cost=pl.col("work") * rate)
+    runs = None if costs is None else costs.runs
+    if runs is not None:
+        saved = saved.join(_rates(tables, saved["run_id"], runs), on="run_id", how="left")
 
     def total(some: pl.DataFrame) -> Saved:
-        cost = float(some["cost"].sum()) if known else None
+        cost = None if runs is None else float((some["work"] * some["rate"]).sum())
         return Saved(some.height, int(some["tokens"].sum()), cost)
 
     currency = "" if costs is None else costs.prices.currency
