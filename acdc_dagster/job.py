@@ -130,7 +130,9 @@ class BatchJob(Declared):
     model: str = Field(description="A name under models: of resources/<env>.yaml.")
     sampling: Sampling = Sampling()
     answer_schema: str | dict[str, Any] | None = Field(
-        default=None, description="JSON schema of the answer: inline, or a file beside defs.yaml."
+        default=None,
+        description="JSON schema of the answer: inline, a file beside defs.yaml, or "
+        "package.module:Model of pydantic.",
     )
     too_long: TooLong = Field(
         default=TooLong(), description="reject, or split with column, tokens and overlap."
