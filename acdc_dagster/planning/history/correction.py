@@ -52,7 +52,7 @@ class Correction:
     Args:
         shape: The model.
         gpus: By the planner's names.
-        runs: The newest first; those that the cost model finds no room for say nothing.
+        runs: The newest first; those that the cost model finds no room or no work for say nothing.
         now: What the age of a run is told from.
     """
 
@@ -168,6 +168,6 @@ def _log_ratio(shape: ModelShape, gpu: Gpu, run: Run) -> float | None:
     layout = Layout(settings.tensor_parallel, 1, settings.expert_parallel)
     job = uniform(run.requests, run.prompt_tokens, run.cached_tokens, run.completion_tokens)
     found = predict(shape, Pool(run.gpu, gpu, layout.gpus), layout, job, run.limits)
-    if not isinstance(found, Prediction):
+    if not isinstance(found, Prediction) or found.seconds <= found.start_seconds:
         return None
     return math.log(run.seconds / (found.seconds - found.start_seconds))
