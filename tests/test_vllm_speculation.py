@@ -7,7 +7,7 @@ from vllm_client import Client, started
 
 from acdc_dagster.inference.engines.vllm_speculation import speculative_arguments
 from acdc_dagster.planning.plan import EngineSettings
-from acdc_dagster.planning.speculation.settings import Speculation
+from acdc_dagster.speculation import Speculation
 
 SCHEDULE = [(1, 4, 5), (5, 64, 2)]
 PROMPT = [

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from acdc_dagster.deployment import Commit, Limits
-from acdc_dagster.planning.speculation.settings import Speculation
+from acdc_dagster.speculation import Speculation
 
 Runner = Literal["generate", "pooling"]
 
