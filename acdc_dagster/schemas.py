@@ -254,7 +254,10 @@ SCHEMAS: dict[TableName, pl.Schema] = {
         ("restarts", pl.Int32),
         ("finished_at", pl.Datetime("us", "UTC")),
         ("ended", pl.String),  # see inference.history.Ended; null: complete
-        ("outlier", pl.String),  # why no plan learns from it: restarted, preempted, contended
+        (
+            "outlier",
+            pl.String,
+        ),  # why no plan learns from it: restarted, preempted, contended, killed
     ),
 }
 

@@ -26,7 +26,6 @@ def settings(**given: Any) -> EngineSettings:
         "dtype": "auto",
         "tensor_parallel": 1,
         "expert_parallel": 1,
-        "speculative_tokens": 0,
         "extra": {},
     }
     return EngineSettings(**(usual | given))

@@ -125,7 +125,12 @@ def remember_killed(tables: Tables, partition: str, plan: Plan, shard: int) -> N
     )
     for told in workers.iter_rows(named=True):
         worker = str(told.pop("worker"))
-        row = {**_planned(partition, told["run_id"], plan), **told, "ended": "killed"}
+        row = {
+            **_planned(partition, told["run_id"], plan),
+            **told,
+            "ended": "killed",
+            "outlier": "killed",
+        }
         remember(tables, worker, row)
 
 

@@ -13,6 +13,7 @@ from acdc_dagster.planning.choice import Choice
 from acdc_dagster.planning.plan import Plan, Shard
 from acdc_dagster.planning.planner import plan_partition
 from acdc_dagster.planning.sample import sample_positions
+from acdc_dagster.planning.strata import strata
 from acdc_dagster.prefix.order import hit_rate, sharing
 from acdc_dagster.tables import Tables
 
@@ -55,7 +56,7 @@ def profile(
     """
     planned = plan_partition(job, deployment, model, tables, partition)
     plan, lengths, lcp = planned.plan, planned.lengths, planned.lcp
-    sample = lengths[sample_positions(len(lengths))] if len(lengths) else lengths
+    sample = lengths[sample_positions(len(lengths), starts=strata(lcp))]
     mapped = tables.read("request_map", partition, ["input_rows"])["input_rows"]
     rejected = tables.read("rejected", partition, ["input_rows"])["input_rows"]
     found = Profile(

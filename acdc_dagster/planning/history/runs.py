@@ -63,7 +63,8 @@ def measured_runs(deployment: Deployment, model: str) -> list[Run]:
     """The newest runs of a model in all jobs of a deployment and in its calibration, newest first.
 
     Left out are runs that are marked as outliers (preempted, contended, restarted), that answered
-    nothing or failed requests, and those on devices that the planner has no name for.
+    nothing or failed requests, that speculated (the roofline has no drafts), and those on devices
+    that the planner has no name for.
 
     Raises:
         DeclarationError: A job of the deployment is declared wrongly.
@@ -80,6 +81,7 @@ def _rows(deployment: Deployment, job: str, model: str) -> pl.DataFrame:
     healthy = (
         (pl.col("model") == model)
         & pl.col("outlier").is_null()
+        & pl.col("settings").str.json_path_match("$.speculation.method").is_null()
         & (pl.col("failed") == 0)
         & (pl.col("requests") > 0)
         & (pl.col("seconds") > 0)

@@ -58,6 +58,7 @@ def speculation_of(
         Running.of(work, best.sequences),
         measured_acceptance(tables, model, declared.method),
         best.limits,
+        lockstep=best.layout.lockstep > 1,
         refusing=refusing,
     )
 
