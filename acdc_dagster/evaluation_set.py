@@ -42,7 +42,8 @@ class EvaluationItem(Struct, frozen=True, forbid_unknown_fields=True):
         if self.scorer is not UNSET:
             return "scorer needs expected" if self.expected is UNSET else None
         if self.matches is UNSET:
-            known = isinstance(self.expected, str | dict) and self.expected != {}
+            expected: object = self.expected
+            known = isinstance(expected, str | dict) and expected != {}
             return None if known else "expected is a text, an object with fields, or for a scorer"
         try:
             re.compile(self.matches)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import yaml
+from deltalake import DeltaTable
 
 from acdc_dagster.deployment import Commit, Limits
 from acdc_dagster.job import Job
@@ -22,6 +23,7 @@ from acdc_dagster.tables import Tables
 from benchmarks.measure import Work
 
 PARTITION = "all"
+_REPAIRED = 5  # one row of so many is repaired
 _CATEGORIES = ["kitchen", "garden", "toys", "office"]
 _SCHEMA = {
     "type": "object",
@@ -79,6 +81,42 @@ def written(folder: str) -> Work:
     def run() -> float:
         outputs.sort("line", "custom_id").write_parquet(file, compression_level=1)
         return outputs.estimated_size() / 1e9
+
+    return run
+
+
+def asked_again(folder: str) -> Work:
+    """Give every fifth request a second attempt, whose answer counts from now on."""
+    tables = _tables(folder)
+
+    def write() -> int:
+        of_first = tables.read("inference", PARTITION)
+        numbers = np.arange(0, of_first.height, _REPAIRED)
+        second = _answers(numbers).with_columns(attempt=pl.lit(2), cached_tokens=pl.lit(0))
+        rows = pl.concat([of_first, _whole("inference", second)])
+        tables.replace("inference", PARTITION, rows)
+        return len(numbers)
+
+    return write
+
+
+def merged(folder: str) -> Work:
+    """The bound of a repair: delta-rs merges the changed rows, as they are, into `outputs`."""
+    tables, copy = _tables(folder), str(Path(folder) / "merged")
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(tables.uri("outputs"), copy)
+    changed = pl.col("line") % _REPAIRED == 1
+    rows = tables.read("outputs", PARTITION).filter(changed).with_columns(attempts=pl.lit(3))
+
+    def run() -> int:
+        merge = DeltaTable(copy).merge(
+            rows.with_columns(pl.col("attempts").cast(pl.Int32)),
+            predicate=f"t.partition_key = '{PARTITION}' AND t.custom_id = s.custom_id",
+            source_alias="s",
+            target_alias="t",
+        )
+        done = merge.when_matched_update_all().when_not_matched_insert_all().execute()
+        return int(done["num_target_rows_updated"])
 
     return run
 

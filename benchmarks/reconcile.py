@@ -5,6 +5,8 @@
 - `reconcile_vs_write`: a first reconcile of N results by a JSON schema of four properties, each
   answer different, over sorting the same rows and writing them as Parquet with polars; both as CPU
   seconds, taken in turn in fresh processes.
+- `upsert_vs_merge`: a repair, stage 5 again once every fifth request has a second answer, over
+  merging these rows into `outputs` with delta-rs; as CPU seconds likewise.
 - `peak_vs_size`: the memory that the reconcile added to what its process had with next to nothing
   to reconcile, over the size of the rows in memory.
 """
@@ -32,14 +34,21 @@ def measured(folder: Path, rows: int, rounds: int) -> dict[str, Any]:
     taken, written = alternate([ours, bound], rounds)
     idle = run(Step("benchmarks.outputs", "reconciled", {"folder": places["empty"]}))
     size = float(written[0].result)
+    run(Step("benchmarks.outputs", "asked_again", {"folder": places["full"]}))
+    run(ours)
+    merge = Step("benchmarks.outputs", "merged", {"folder": places["full"]})
+    repaired, merged = alternate([ours, merge], rounds)
     return {
         "reconcile_vs_write": cpu(taken) / cpu(written),
+        "upsert_vs_merge": cpu(repaired) / cpu(merged),
         "peak_vs_size": (peak_gb(taken) - idle.peak_gb) / size,
         "record": {
             "rows": rows,
             "rows_gb": round(size, 4),
             "reconcile": summary(taken),
             "write": summary(written),
+            "repair": summary(repaired),
+            "merge": summary(merged),
             "idle_gb": round(idle.peak_gb, 3),
         },
     }
@@ -59,7 +68,7 @@ def main() -> None:
     if options.json:
         print(json.dumps(found))
         return
-    for name in ("reconcile_vs_write", "peak_vs_size"):
+    for name in ("reconcile_vs_write", "upsert_vs_merge", "peak_vs_size"):
         print(f"{name:<24}{found[name]:>10.4g}")
 
 
