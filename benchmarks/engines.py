@@ -193,23 +193,40 @@ def run_batch(file: str, out: str, model: str, kv_blocks: int) -> Work:
     return run
 
 
-def simulated(folder: str, rows: int, prompt_tokens: int, long_share: float, step: float) -> Work:
-    """A worker over an engine that only takes time; its own peak memory, and how full it kept it.
+def filled(folder: str, rows: int, prompt_tokens: int, long_share: float) -> Work:
+    """Sorted requests for `simulated`, and the tokens of all their answers.
 
     Args:
         folder: For the tables; emptied first.
-        rows: Requests of 20 tokens' answer, a share of them 50 times as long.
+        rows: Requests of 20 tokens' answer, a share of them 50 times as long; of 1 without any.
         prompt_tokens: Of each prompt.
         long_share: The share.
+    """
+
+    def fill() -> int:
+        shutil.rmtree(folder, ignore_errors=True)
+        lengths = np.where(np.random.default_rng(1).random(rows) < long_share, 1000, 20)
+        if long_share == 0:
+            lengths[:] = 1
+        rows_of = _rows(lengths, prompt_tokens)
+        _tables(folder).replace(
+            "sorted_requests", _PARTITION, rows_of, row_bytes=2.0 * prompt_tokens
+        )
+        return int(lengths.sum())
+
+    return fill
+
+
+def simulated(folder: str, rows: int, answer_tokens: int, step: float) -> Work:
+    """A worker over an engine that only takes time; its own peak memory, and how full it kept it.
+
+    Args:
+        folder: What `filled` has filled.
+        rows: Requests.
+        answer_tokens: Of all answers.
         step: Seconds a step of the engine takes.
     """
-    shutil.rmtree(folder, ignore_errors=True)
     tables = _tables(folder)
-    lengths = np.where(np.random.default_rng(1).random(rows) < long_share, 1000, 20)
-    if long_share == 0:
-        lengths[:] = 1
-    rows_of = _rows(lengths, prompt_tokens)
-    tables.replace("sorted_requests", _PARTITION, rows_of, row_bytes=2.0 * prompt_tokens)
     plan = simulated_plan(rows, {"step_seconds": step})
     told: list[Event] = []
 
@@ -217,7 +234,7 @@ def simulated(folder: str, rows: int, prompt_tokens: int, long_share: float, ste
         adapter = "benchmarks.recorded:RecordedEngine"
         order = WorkOrder(_PARTITION, 0, "bench")
         work(order, plan, tables, told.append, Flag(), adapter)
-        wanted = 0.95 * int(lengths.sum())
+        wanted = 0.95 * answer_tokens
         before_the_end = [e for e in told if e.generated_tokens <= wanted and e.batch_fill]
         return {
             "own_peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,

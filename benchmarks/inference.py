@@ -163,8 +163,7 @@ def daft_vs_worker(bench: Bench) -> None:
 
 def long_tail_occupancy(bench: Bench) -> None:
     """Running requests over the batch's places until 95 % of the tokens are made; simulated."""
-    arguments = {"rows": 4000, "prompt_tokens": 32, "long_share": 0.01, "step": 0.01}
-    taken = run(_step("simulated", folder=str(bench.folder / "tail"), **arguments))
+    taken = _simulated(str(bench.folder / "tail"), 4000, 32, long_share=0.01, step=0.01)
     bench.found["long_tail_occupancy"] = taken.result["batch_fill"]
 
 
@@ -173,10 +172,19 @@ def peak_rss_growth(bench: Bench) -> None:
     peaks: list[float] = []
     for rows in (bench.simulated_rows // 10, bench.simulated_rows):
         place = str(bench.folder / f"memory_{rows}")
-        arguments = {"rows": rows, "prompt_tokens": 16_384, "long_share": 0.0, "step": 0.0}
-        peaks.append(run(_step("simulated", folder=place, **arguments)).result["own_peak_gb"])
+        taken = _simulated(place, rows, 16_384, long_share=0.0, step=0.0)
+        peaks.append(taken.result["own_peak_gb"])
     bench.found["peak_rss_growth"] = peaks[1] / peaks[0]
     bench.record["peak_rss_gb"] = peaks
+
+
+def _simulated(
+    folder: str, rows: int, prompt_tokens: int, *, long_share: float, step: float
+) -> Taken:
+    """The worker alone: its requests are written by another process."""
+    rows_of = {"rows": rows, "prompt_tokens": prompt_tokens, "long_share": long_share}
+    tokens = run(_step("filled", folder=folder, **rows_of)).result
+    return run(_step("simulated", folder=folder, rows=rows, answer_tokens=tokens, step=step))
 
 
 def _equal(one: Taken, other: Taken) -> float:
