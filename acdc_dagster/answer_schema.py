@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import jsonschema_rs
+from pydantic import BaseModel
 
 from acdc_dagster.declared import line_of, read_json, read_yaml
 from acdc_dagster.errors import DeclarationError
+from acdc_dagster.imported import REFERENCE, imported
 from acdc_dagster.schemas import SCHEMAS
 
 # Before the name of a property that is a column of ours.
@@ -39,11 +41,24 @@ class AnswerColumn:
 def answer_columns(schema: Mapping[str, Any]) -> list[AnswerColumn]:
     """The columns that a schema's properties make, in their order."""
     properties: Mapping[str, Any] = schema.get("properties", {})
-    return [_column(name, declared) for name, declared in properties.items()]
+    definitions: Mapping[str, Any] = schema.get("$defs", {})
+    return [_column(name, _plain(said, definitions)) for name, said in properties.items()]
 
 
-def _column(of: str, declared: object) -> AnswerColumn:
-    schema = cast("dict[str, Any]", declared) if isinstance(declared, dict) else {}
+def _plain(declared: object, definitions: Mapping[str, Any]) -> dict[str, Any]:
+    """A property's schema with what pydantic writes for enums and optional values put plainly."""
+    if not isinstance(declared, dict):
+        return {}
+    schema = cast("dict[str, Any]", declared)
+    of = str(schema.get("$ref", "")).removeprefix("#/$defs/")
+    found: object = definitions.get(of)
+    either: list[Any] = [one for one in schema.get("anyOf", []) if one != {"type": "null"}]
+    if found is None and len(either) == 1:
+        found = _plain(either[0], definitions)
+    return {**cast("dict[str, Any]", found), **schema} if isinstance(found, dict) else schema
+
+
+def _column(of: str, schema: dict[str, Any]) -> AnswerColumn:
     name = f"{_PREFIX}{of}" if of.lower() in _OURS else of
     kind = _kind(schema)
     said = [] if name == of else [f"The property {of} of the answer."]
@@ -67,16 +82,19 @@ def _kind(schema: dict[str, Any]) -> str:
 def read_answer_schema(
     folder: Path, declared: str | dict[str, Any] | None
 ) -> dict[str, Any] | None:
-    """The schema that a job in `folder` declares: inline, or in a file there.
+    """The schema that a job in `folder` declares: inline, in a file there, or a pydantic model.
 
     Raises:
-        DeclarationError: The file is missing, or no JSON schema of an object whose properties can
-            be columns.
+        DeclarationError: The file or model is missing, or no JSON schema of an object whose
+            properties can be columns.
     """
     if declared is None:
         return None
     schema: Any = declared
-    if isinstance(declared, str):
+    if isinstance(declared, str) and REFERENCE.match(declared):
+        where = f"{folder / 'defs.yaml'}: {declared}"
+        schema = _of_model(declared, where, folder)
+    elif isinstance(declared, str):
         where = str(folder / declared)
         file = folder / declared
         schema = read_json(file) if file.suffix == ".json" else read_yaml(file)
@@ -106,3 +124,12 @@ def read_answer_schema(
             "Rename these properties.",
         )
     return cast("dict[str, Any]", schema)
+
+
+def _of_model(reference: str, where: str, folder: Path) -> dict[str, Any]:
+    model: Any = imported(reference, where, folder)
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        raise DeclarationError(
+            f"{where} is no pydantic model.", "Name a class that inherits pydantic.BaseModel."
+        )
+    return model.model_json_schema()

@@ -25,3 +25,6 @@ class Checks(Declared):
     answer_drift: float | None = _limit(
         0.2, "How far the shares of the answers to an enum may be from those of that partition."
     )
+    evaluation: float | None = _limit(
+        0.05, "How far the score of the evaluation set may be below that of the last good run."
+    )

@@ -28,5 +28,6 @@ DESCRIPTIONS: dict[str, str] = {
     "engine": "Engine and version that computed the result.",
     "choices": "JSON of the answers after the first, where more than one is asked for.",
     "logprobs": "JSON of the log probabilities, where they are asked for.",
+    "item": "The id of the question in eval.jsonl.",
     "embedding": "The vector, where one is asked for.",
 }

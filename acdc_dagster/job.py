@@ -21,6 +21,7 @@ from acdc_dagster.checks import Checks
 from acdc_dagster.declared import Declared, declaration
 from acdc_dagster.engine import Engine
 from acdc_dagster.errors import DeclarationError
+from acdc_dagster.evaluation_set import FILE, EvaluationItem, read_evaluation_set
 from acdc_dagster.partitions import Partitions
 from acdc_dagster.retries import Retries
 from acdc_dagster.source import Source
@@ -102,7 +103,9 @@ class BatchJob(Declared):
     model: str = Field(description="A name under models: of resources/<env>.yaml.")
     sampling: Sampling = Sampling()
     answer_schema: str | dict[str, Any] | None = Field(
-        default=None, description="JSON schema of the answer: inline, or a file beside defs.yaml."
+        default=None,
+        description="JSON schema of the answer: inline, a file beside defs.yaml, or "
+        "package.module:Model of pydantic.",
     )
     too_long: TooLong = Field(
         default=TooLong(), description="reject, or split with column, tokens and overlap."
@@ -222,6 +225,7 @@ class Job:
     Attributes:
         prompt: The text of the prompt file; None for request files.
         answer_schema: The JSON schema of the answer; None for free text.
+        evaluation: The evaluation set; empty if the job has none.
     """
 
     name: str
@@ -229,6 +233,7 @@ class Job:
     declared: BatchJob
     prompt: str | None
     answer_schema: dict[str, Any] | None
+    evaluation: tuple[EvaluationItem, ...] = ()
 
     @staticmethod
     def load(folder: Path) -> "Job":
@@ -252,7 +257,13 @@ class Job:
         if declared.source.table is not None:
             prompt = _text(folder / (declared.prompt or "prompt.md"), "prompt")
         schema = read_answer_schema(folder, declared.answer_schema)
-        return Job(folder.name, folder, declared, prompt, schema)
+        evaluation = read_evaluation_set(folder, of_table=prompt is not None)
+        if evaluation and declared.too_long.split is not None:
+            raise DeclarationError(
+                f"{folder / FILE}: the answers of a job that splits texts cannot be scored.",
+                "Take the file away, or leave too_long.split out.",
+            )
+        return Job(folder.name, folder, declared, prompt, schema, evaluation)
 
     @property
     def prompt_path(self) -> Path:

@@ -19,6 +19,7 @@ TableName = Literal[
     "images",
     "requeued",
     "spot_checks",
+    "evaluation",
     "runs",
 ]
 
@@ -191,6 +192,13 @@ SCHEMAS: dict[TableName, pl.Schema] = {
         ("error_class", pl.String),
         ("prompt_version", pl.String),
     ),
+    # of the job's evaluation set; the last two columns are filled once outputs are
+    "evaluation": _schema(
+        ("item", pl.String),
+        ("request_hash", pl.String),
+        ("text", pl.String),
+        ("score", pl.Float64),  # 0 to 1; null if the engine failed
+    ),
     "runs": _schema(
         ("run_id", pl.String),
         ("recorded_at", pl.Datetime("us", "UTC")),
@@ -218,6 +226,10 @@ SCHEMAS: dict[TableName, pl.Schema] = {
         ("latency_p99", pl.Float64),
         ("cost", pl.Float64),
         ("currency", pl.String),
+        # see reconcile.evaluation.Evaluation
+        ("evaluation_score", pl.Float64),
+        ("evaluation_set", pl.String),
+        ("evaluation_kept", pl.Boolean),  # the job's limit
     ),
     "history": _schema(
         ("run_id", pl.String),

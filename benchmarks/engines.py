@@ -34,16 +34,18 @@ ENVIRONMENT = {
     "NUMBA_NUM_THREADS": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_LOGGING_STREAM": "ext://sys.stderr",  # the last line of output is the result
 }
 # The KV memory is so small that the order of the requests matters, as it does for a large model.
-_ENGINE = {
+ENGINE = {
     "max_num_seqs": 16,
     "max_num_batched_tokens": 2048,
     "block_size": 32,
     "kv_cache_gib": 1,
     "dtype": "float32",
 }
-_MOST_TOKENS = 2048  # of prompt and answer
+MOST_TOKENS = 2048  # of prompt and answer
 
 
 def extra_of(kv_blocks: int) -> dict[str, Any]:
@@ -61,8 +63,8 @@ def prepared(file: str, folder: str, model: str, kv_blocks: int) -> Work:
         (place / "resources").mkdir()
         environment = {
             "tables": "tables",
-            "models": {MODEL: {"path": model, "max_model_len": _MOST_TOKENS}},
-            "backends": {"local": {"engine": {**_ENGINE, "extra": extra_of(kv_blocks)}}},
+            "models": {MODEL: {"path": model, "max_model_len": MOST_TOKENS}},
+            "backends": {"local": {"engine": {**ENGINE, "extra": extra_of(kv_blocks)}}},
         }
         (place / "resources" / "local.yaml").write_text(yaml.safe_dump(environment))
         job = {
@@ -74,7 +76,7 @@ def prepared(file: str, folder: str, model: str, kv_blocks: int) -> Work:
         declared, found = deployment.job("job"), deployment.model(MODEL)
         tables = _tables(folder)
         take_in(declared, deployment, tables, _PARTITION)
-        sort_requests(found, tables, _PARTITION, _ENGINE["block_size"])
+        sort_requests(found, tables, _PARTITION, ENGINE["block_size"])
         told = profile(declared, deployment, found, tables, _PARTITION)
         return {"requests": told.distinct_requests, "bound": told.hit_rate_bound}
 
@@ -161,11 +163,11 @@ def run_batch(file: str, out: str, model: str, kv_blocks: int) -> Work:
     command = [
         *(sys.executable, "-m", "vllm.entrypoints.openai.run_batch"),
         *("-i", file, "-o", out, "--model", model, "--served-model-name", MODEL),
-        *("--max-num-seqs", str(_ENGINE["max_num_seqs"]), "--dtype", str(_ENGINE["dtype"])),
-        *("--max-num-batched-tokens", str(_ENGINE["max_num_batched_tokens"])),
-        *("--block-size", str(_ENGINE["block_size"]), "--enforce-eager"),
+        *("--max-num-seqs", str(ENGINE["max_num_seqs"]), "--dtype", str(ENGINE["dtype"])),
+        *("--max-num-batched-tokens", str(ENGINE["max_num_batched_tokens"])),
+        *("--block-size", str(ENGINE["block_size"]), "--enforce-eager"),
         *("--num-gpu-blocks-override", str(kv_blocks), "--enable-prefix-caching"),
-        *("--max-model-len", str(_MOST_TOKENS)),
+        *("--max-model-len", str(MOST_TOKENS)),
     ]
 
     def run() -> dict[str, Any]:

@@ -5,15 +5,16 @@
 The engine is vLLM on this machine's CPU with the sample model; `long_tail_occupancy` and
 `peak_rss_growth` have one that only takes time (benchmarks/recorded.py). What each measure means is
 in docs/benchmarks.md. With --data, the folder of the public sets that `benchmarks.sharing` names,
-the requests are of BIG-Bench Hard and XQuAD; without, made from a seed.
+the requests are of BIG-Bench Hard, XQuAD and QMSum (its meetings cut to the context); without, made
+from a seed.
 """
 
 import argparse
+import importlib.util
 import json
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,16 +22,20 @@ from typing import Any
 import numpy as np
 
 from benchmarks.bench import MODEL as MODEL_FOLDER
+from benchmarks.bench import Skipped
 from benchmarks.data import MODEL, SETS, request_lines
 from benchmarks.engines import ENVIRONMENT
 from benchmarks.measure import Step, Taken, alternate, run
-from benchmarks.sharing import bbh, xquad
+from benchmarks.sharing import bbh, qmsum, xquad
 
 Chat = list[dict[str, str]]
 
+_MODEL = str(MODEL_FOLDER)
 _REPEATED = 0.06  # of the rows
 _ANSWER_TOKENS = 8
 _BLOCK = 32
+_MEETING = 5_000  # characters of a transcript; with the question they fit the context
+_QUESTION = "\n\nQuery: "
 
 
 @dataclass
@@ -44,6 +49,7 @@ class Bench:
     simulated_rows: int
     found: dict[str, float] = field(default_factory=dict[str, float])
     record: dict[str, Any] = field(default_factory=dict[str, Any])
+    skipped: dict[str, str] = field(default_factory=dict[str, str])
 
     def request_file(self, name: str) -> tuple[str, int]:
         """A shuffled OpenAI-batch file, and KV blocks so few that its order matters."""
@@ -58,17 +64,22 @@ class Bench:
 
     def names(self) -> list[str]:
         """The sets that are run."""
-        return ["bbh", "xquad"] if self.data is not None else ["short"]
+        return ["bbh", "xquad", "qmsum"] if self.data is not None else ["short"]
 
     def _chats(self, name: str) -> Iterator[Chat]:
         if self.data is None:
             lines = request_lines(SETS[name], self.rows)
             return (json.loads(line)["body"]["messages"] for line in lines)
-        prompts = list({"bbh": bbh, "xquad": xquad}[name](self.data))
+        prompts = list({"bbh": bbh, "xquad": xquad, "qmsum": _cut_meetings}[name](self.data))
         # Whole groups, so that the few rows share what all share.
-        return islice(
-            iter(prompts[:: len(prompts) // self.rows] if name == "bbh" else prompts), self.rows
-        )
+        some = prompts[:: len(prompts) // self.rows] if name == "bbh" else prompts
+        return ([{"role": "user", "content": prompt}] for prompt in some[: self.rows])
+
+
+def _cut_meetings(data: Path) -> Iterator[str]:
+    for prompt in qmsum(data):
+        meeting, query, asked = prompt.rpartition(_QUESTION)
+        yield meeting[:_MEETING] + query + asked
 
 
 def _line(number: int, chat: Chat) -> str:
@@ -100,7 +111,7 @@ def worker_overhead(bench: Bench) -> None:
     for name in bench.names():
         file, blocks = bench.request_file(name)
         place = str(bench.folder / f"overhead_{name}")
-        ready = {"file": file, "folder": place, "model": str(MODEL_FOLDER), "kv_blocks": blocks}
+        ready = {"file": file, "folder": place, "model": _MODEL, "kv_blocks": blocks}
         bound = run(_step("prepared", **ready)).result["bound"]
         steps = [_step("worker", folder=place), _step("bare", folder=place)]
         ours, bare = alternate(steps, bench.rounds)
@@ -115,7 +126,7 @@ def run_batch_vs_worker(bench: Bench) -> None:
     for name in bench.names():
         file, blocks = bench.request_file(name)
         place = str(bench.folder / f"job_{name}")
-        same = {"file": file, "model": str(MODEL_FOLDER), "kv_blocks": blocks}
+        same = {"file": file, "model": _MODEL, "kv_blocks": blocks}
         steps = [
             _step("run_batch", out=str(bench.folder / "results.jsonl"), **same),
             _step("job", folder=place, **same),
@@ -126,6 +137,28 @@ def run_batch_vs_worker(bench: Bench) -> None:
             bench.found[f"run_batch_vs_worker{measure}_{name}"] = ratio
         bench.found[f"equal_answers_run_batch_{name}"] = _equal(ours[0], theirs[0])
         bench.record[f"run_batch_vs_worker_{name}"] = _record(run_batch=theirs, job=ours)
+
+
+def daft_vs_worker(bench: Bench) -> None:
+    """Wall seconds of Daft's vLLM provider, given rendered prompts, over those of a job."""
+    if importlib.util.find_spec("daft") is None:
+        raise Skipped("Daft is not installed; pip install daft brings it.")
+    for name in bench.names():
+        file, blocks = bench.request_file(name)
+        texts = str(bench.folder / f"{name}.parquet")
+        run(Step("benchmarks.peers", "texts", {"file": file, "model": _MODEL, "out": texts}))
+        theirs_of = {"texts": texts, "max_tokens": _ANSWER_TOKENS}
+        same = {"model": _MODEL, "kv_blocks": blocks}
+        steps = [
+            Step("benchmarks.daft_engine", "daft", {**theirs_of, **same}, ENVIRONMENT),
+            _step("job", file=file, folder=str(bench.folder / f"beside_daft_{name}"), **same),
+        ]
+        theirs, ours = alternate(steps, bench.rounds)
+        for measure, seconds in (("", "seconds"), ("_with_start", "with_start")):
+            ratio = _median(theirs, seconds) / _median(ours, seconds)
+            bench.found[f"daft_vs_worker{measure}_{name}"] = ratio
+        bench.found[f"equal_answers_daft_{name}"] = _equal(ours[0], theirs[0])
+        bench.record[f"daft_vs_worker_{name}"] = _record(daft=theirs, job=ours)
 
 
 def long_tail_occupancy(bench: Bench) -> None:
@@ -158,9 +191,12 @@ def _record(**sides: list[Taken]) -> dict[str, Any]:
     names = ("seconds", "with_start", "hit_rate", "batch_fill", "bound")
     return {
         side: {
-            name: [round(one.result[name], 4) for one in taken]
-            for name in names
-            if name in taken[0].result
+            "cpu_with_start": [round(one.cpu, 1) for one in taken],
+            **{
+                name: [round(one.result[name], 4) for one in taken]
+                for name in names
+                if name in taken[0].result
+            },
         }
         for side, taken in sides.items()
     }
@@ -168,7 +204,13 @@ def _record(**sides: list[Taken]) -> dict[str, Any]:
 
 MEASURES: dict[str, Callable[[Bench], None]] = {
     measure.__name__: measure
-    for measure in (worker_overhead, run_batch_vs_worker, long_tail_occupancy, peak_rss_growth)
+    for measure in (
+        worker_overhead,
+        run_batch_vs_worker,
+        daft_vs_worker,
+        long_tail_occupancy,
+        peak_rss_growth,
+    )
 }
 
 
@@ -192,11 +234,23 @@ def main() -> None:
             simulated_rows=2_000 if options.quick else 200_000,
         )
         for name in options.measures or MEASURES:
-            MEASURES[name](bench)
+            try:
+                MEASURES[name](bench)
+            except Skipped as skipped:
+                bench.skipped[name] = str(skipped)
             if not options.json:
-                print(json.dumps({"found": bench.found, "record": bench.record}, indent=2))
+                print(
+                    json.dumps(
+                        {
+                            "found": bench.found,
+                            "skipped": bench.skipped,
+                            "record": bench.record,
+                        },
+                        indent=2,
+                    )
+                )
         if options.json:
-            print(json.dumps({**bench.found, "record": bench.record}))
+            print(json.dumps({**bench.found, "skipped": bench.skipped, "record": bench.record}))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from acdc_dagster.planning.stage import profile
 from acdc_dagster.prefix.reuse import apart
 from acdc_dagster.prefix.stage import sort_requests
 from acdc_dagster.reconcile.stage import OutputStats, reconcile
+from acdc_dagster.requests.prompts.evaluation import evaluation_requests
 from acdc_dagster.requests.stage import take_in
 from acdc_dagster.tables import Tables
 
@@ -50,6 +51,7 @@ class Lineage:
             partition,
             block_size=32,
             apart=apart(self.job, self.tables, partition),
+            evaluation=evaluation_requests(self.job),
         )
         profile(self.job, self.deployment, model, self.tables, partition)
 

@@ -1,6 +1,7 @@
 """What measured runs make of predictions: their time, their error, and what is preferred."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -57,6 +58,14 @@ def test_without_runs_a_prediction_is_the_rooflines() -> None:
         0,
     )
     assert found.error > GPUS["H100"].uncertainty
+
+
+def test_a_run_without_work_says_nothing() -> None:
+    """As of vectors for prompts that were all in the cache, or one that no GPU has room for."""
+    idle = replace(run_as_long(2.0), cached_tokens=500_000, completion_tokens=0)
+    huge = replace(run_as_long(2.0), prompt_tokens=10**12)
+    (found,) = corrected([idle, huge], predicted())
+    assert (found.seconds, found.source) == (predicted().seconds, "roofline")
 
 
 def test_runs_pull_a_prediction_to_what_they_measured() -> None:

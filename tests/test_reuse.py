@@ -1,14 +1,22 @@
 """Which answers serve a request again, and what `reuse: off` changes."""
 
-from support import Declare
-from support_outputs import STOP, Lineage, lineage
+import threading
+
+import pytest
+from support import REPOSITORY, Declare, write_table
+from support_outputs import PARTITION, STOP, Lineage, lineage
 
 from acdc_dagster.deployment import Deployment
+from acdc_dagster.inference.events import Event
 from acdc_dagster.inference.left import left_of
+from acdc_dagster.inference.worker import WorkOrder, work
 from acdc_dagster.planning.stage import read_plan
 from acdc_dagster.prices import Prices
 from acdc_dagster.reconcile.costs import RunCosts
 from acdc_dagster.reconcile.run_record import record_run
+from acdc_dagster.reconcile.stage import reconcile
+
+RECORDED = "benchmarks.recorded:RecordedEngine"
 
 ROWS = [
     {"id": f"{day}-{n}", "day": day, "text": text} for day in "12" for n, text in enumerate("aab")
@@ -56,3 +64,38 @@ def test_answers_are_taken_over_if_nothing_is_declared(
     for day in "12":
         made.prepare(day)
         assert left(made, day) == 0
+
+
+def worked(made: Lineage, run: str) -> Event:
+    """A worker's run over the partition, with a real engine process that is simulated inside."""
+    order = WorkOrder(PARTITION, 0, run)
+    plan = read_plan(made.tables, PARTITION)
+    return work(order, plan, made.tables, lambda _: None, threading.Event(), RECORDED)
+
+
+def test_a_night_computes_what_changed(
+    deployment: Deployment, declare: Declare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 200 rows six changed, 3 %: the worker counts six requests, the outputs six new answers."""
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))  # for the engine's process
+    rows = [{"id": f"r{n}", "text": f"number {n}"} for n in range(200)]
+    made = lineage(deployment, declare, rows, prompt="Count {{ text }}", sampling={"max_tokens": 2})
+    made.prepare()
+    assert worked(made, "first").computed == 200
+    assert made.reconcile().outputs == 200
+    changed = {f"r{n}" for n in range(5, 200, 35)}
+    assert len(changed) == 6
+    rows = [
+        {"id": row["id"], "text": f"{row['text']} again" if row["id"] in changed else row["text"]}
+        for row in rows
+    ]
+    write_table(deployment.root / "rows", rows)
+    made.prepare()
+    night = worked(made, "second")
+    assert (night.computed, night.done, night.total) == (6, 200, 200)
+    stats = reconcile(made.job, made.tables, PARTITION, run_id="second")
+    assert stats.ledger.balanced
+    assert stats.savings.reused.rows == 194
+    reused = made.outputs("reused")
+    assert {name for name, was_there in reused.items() if not was_there} == changed
+    assert worked(made, "third").computed == 0

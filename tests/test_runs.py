@@ -7,6 +7,7 @@ from support_planner import TablesOf, best_of, declared, deployed, fill, planned
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.planning.cost.makespan import EngineLimits
 from acdc_dagster.planning.history.runs import CALIBRATION, measured_runs
+from acdc_dagster.planning.why import duration
 
 
 def test_runs_of_all_jobs_and_of_the_calibration_are_read(
@@ -55,6 +56,25 @@ def test_a_plan_takes_the_limits_that_were_measured_to_be_faster(
     # What is predicted changes with each run; what is done does not, and nothing becomes stale.
     assert after.predicted != before.predicted
     assert after.run == before.run
+
+
+def test_a_plan_says_when_it_prefers_what_was_measured(
+    deployment: Deployment, declare: Declare, tables: TablesOf
+) -> None:
+    """The sentence has the facts: what was never run, its time, and the error that decides."""
+    job = declared(declare)
+    fill(tables(job), rows=1000, prompt=500, most=100)
+    there = deployed(deployment.root, {"engine": {"dtype": "float32"}}, _SMALL)
+    runs = [a_run(9000.0, gpu="CPU", max_num_seqs=48, max_num_batched_tokens=2048)] * 5
+    write_runs(there, "long", runs, MODEL)
+    found = planned(job, there, tables(job))
+    best, faster = best_of(found).best, best_of(found).candidates[0]
+    assert (best.measured, best.limits) == (5, EngineLimits(48, 2048))
+    assert (faster.measured, faster.limits) == (0, EngineLimits(64, 2048))
+    assert faster.seconds < best.seconds < faster.seconds * (1 + faster.error)
+    (told,) = [sentence for sentence in found.plan.why if "never run" in sentence]
+    for fact in ("64 requests", duration(faster.seconds), f"{faster.error:.0%}"):
+        assert fact in told
 
 
 def _table() -> dict[str, object]:

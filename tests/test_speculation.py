@@ -1,10 +1,14 @@
 """Speculation: what drafts give, when they pay, and what is said of it."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import polars as pl
 import pytest
 from model_configs import CONFIGS
 
+from acdc_dagster.errors import ModelError
 from acdc_dagster.gpus import Pool, known_gpus
 from acdc_dagster.planning.cost.layout import Layout
 from acdc_dagster.planning.cost.makespan import EngineLimits, Prediction, predict
@@ -14,7 +18,7 @@ from acdc_dagster.planning.shapes.config import Config
 from acdc_dagster.planning.shapes.model import model_shape
 from acdc_dagster.planning.speculation.acceptance import Acceptance, assumed, counted
 from acdc_dagster.planning.speculation.choice import decide, refused
-from acdc_dagster.planning.speculation.drafter import Costs, Drafter, roofline
+from acdc_dagster.planning.speculation.drafter import Costs, Drafter, drafter_of, roofline
 from acdc_dagster.planning.speculation.goodput import Running, gains
 
 H20 = known_gpus({})["H20"]
@@ -173,6 +177,18 @@ def test_requests_that_cannot_be_speculated() -> None:
     off = decide(HEAD, H20_TP4, running(32_000), assumed(0.9), LIMITS, refusing=3)
     assert off.speculation is None
     assert "3 request(s)" in off.why
+
+
+def test_a_declared_drafter_is_read(tmp_path: Path) -> None:
+    """A head by its own config.json; a look-up has none; a folder without one says so."""
+    config = {**QWEN, "num_hidden_layers": 1}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    head = drafter_of("eagle3", tmp_path)
+    assert head.path == str(tmp_path)
+    assert head.shape == model_shape(Config.of(config, "head"))
+    assert drafter_of("ngram", None) == LOOKUP
+    with pytest.raises(ModelError, match=r"config\.json"):
+        drafter_of("draft_model", tmp_path / "none")
 
 
 def test_verified_tokens_are_computed_and_their_context_read_once() -> None:

@@ -25,7 +25,7 @@ from acdc_dagster.inference.events import Event
 from acdc_dagster.inference.worker import WorkOrder, work
 from acdc_dagster.planning.plan import Plan
 from acdc_dagster.prices import Prices
-from acdc_dagster.reconcile.costs import run_costs
+from acdc_dagster.reconcile.costs import RunCosts
 from acdc_dagster.schemas import row_schema
 from acdc_dagster.tables import Appender, TableError, Tables
 from benchmarks.recorded import simulated_plan
@@ -327,9 +327,8 @@ def test_a_killed_worker_has_its_row_in_history(tables: Tables, tmp_path: Path) 
     took = kept["finished_at"].max() - kept["started_at"].min()  # type: ignore[operator]
     assert killed["seconds"] == pytest.approx(took.total_seconds())
     assert killed["seconds"] > 0
-    costs = run_costs(tables, PARTITION, Prices(device_hour=3600.0))
-    assert costs is not None
-    assert costs["run_cost"].sum() == pytest.approx(killed["seconds"] + complete["seconds"])
+    costs = RunCosts.of(tables, Prices(device_hour=3600.0))
+    assert costs.total(PARTITION) == pytest.approx(killed["seconds"] + complete["seconds"])
 
 
 def test_a_second_attempt_does_what_is_in_retries(tables: Tables) -> None:

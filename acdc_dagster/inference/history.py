@@ -124,8 +124,9 @@ def remember_killed(tables: Tables, partition: str, plan: Plan, shard: int) -> N
         )
     )
     for told in workers.iter_rows(named=True):
+        worker = str(told.pop("worker"))
         row = {**_planned(partition, told["run_id"], plan), **told, "ended": "killed"}
-        remember(tables, row.pop("worker"), row)
+        remember(tables, worker, row)
 
 
 def _planned(partition: str, run_id: str, plan: Plan) -> dict[str, object]:

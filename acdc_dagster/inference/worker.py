@@ -167,10 +167,10 @@ class _Shift:
         """Leave a row in `history`, unless no engine was up. Raises TableError."""
         if not self.engine:
             return
-        order, ran = self._order, (self.engine, self.device, ended)
+        order, plan, meter = self._order, self._plan, self._meter
+        ran = (self.engine, self.device)
         row = history_row(
-            *(order.partition, order.run_id, self._plan, self._meter, *ran),
-            contended=self.contended,
+            *(order.partition, order.run_id, plan, meter, *ran, ended), contended=self.contended
         )
         remember(self._tables, self.worker, row)
 

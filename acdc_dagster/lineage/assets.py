@@ -4,6 +4,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 
 import dagster as dg
+from msgspec import structs
 
 from acdc_dagster.errors import AcdcError
 from acdc_dagster.job import Job, version_of
@@ -61,7 +62,7 @@ def stage_assets(job: Job, tables: Tables, model_revision: str | None) -> list[d
     replicas = job.declared.replicas
     versions = {
         "raw_requests": version_of(asked, model_revision) if by_tokens else asked,
-        "sorted_requests": version_of("1", model_revision),
+        "sorted_requests": version_of("1", model_revision, *map(structs.asdict, job.evaluation)),
         "profile": version_of("2", job.declared.engine.model_dump(exclude_unset=True), replicas),
         "inference": version_of("1", model_revision),
         "outputs": version_of("1", job.answer_schema),

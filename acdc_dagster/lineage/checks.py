@@ -4,6 +4,7 @@ import dagster as dg
 
 from acdc_dagster.job import Job
 from acdc_dagster.lineage.metadata import percent
+from acdc_dagster.reconcile.evaluation import Evaluation
 from acdc_dagster.reconcile.ledger import Ledger
 from acdc_dagster.reconcile.quality import checked, findings
 from acdc_dagster.tables import Tables
@@ -19,6 +20,10 @@ _CHECKS = {
     "length_drift": (
         "length_drift",
         "Distance of the lengths of answers from those of the last good partition.",
+    ),
+    "evaluation": (
+        "evaluation_drop",
+        "How far the score of the evaluation set is below that of the last good run.",
     ),
     "answer_drift": (
         "answer_drift",
@@ -44,7 +49,7 @@ def check_specs(job: Job, outputs: dg.AssetKey) -> list[dg.AssetCheckSpec]:
 
 
 def check_results(
-    job: Job, tables: Tables, partition: str, balance: Ledger
+    job: Job, tables: Tables, partition: str, balance: Ledger, evaluation: Evaluation | None
 ) -> list[dg.AssetCheckResult]:
     """What the checks of `check_specs` found in a partition."""
     balanced = dg.AssetCheckResult(
@@ -60,6 +65,6 @@ def check_results(
             description=f"{percent(found.value)} ({found.told}); limit {percent(found.limit)}.",
             metadata={"value": round(found.value, 4), "limit": found.limit},
         )
-        for found in findings(job, tables, partition)
+        for found in findings(job, tables, partition, evaluation)
     ]
     return [balanced, *others]

@@ -18,6 +18,7 @@ from acdc_dagster.planning.plan import Plan
 from acdc_dagster.prefix.examine.columns import order_of_columns
 from acdc_dagster.prefix.image_store import ImageStats
 from acdc_dagster.reconcile.costs import Comparison
+from acdc_dagster.reconcile.evaluation import Evaluation
 from acdc_dagster.reconcile.run_record import Health
 from acdc_dagster.reconcile.savings import Savings
 from acdc_dagster.requests.stage import source_of
@@ -136,6 +137,17 @@ def savings_metadata(savings: Savings) -> dict[str, Any]:
         if number is not None
     }
     return {**numbers, "saved": str(savings)}
+
+
+def evaluation_metadata(evaluation: Evaluation | None, tables: Tables) -> dict[str, Any]:
+    """How the evaluation set was answered; nothing of a job without, or if nothing was."""
+    if evaluation is None or evaluation.score is None:
+        return {}
+    return {
+        "evaluation_score": round(evaluation.score, 6),
+        "evaluation_items": evaluation.scored,
+        "evaluation_table": table_path(tables, "evaluation"),
+    }
 
 
 def spot_check_metadata(sample: pl.DataFrame, tables: Tables) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from acdc_dagster.lineage.console import PROGRESS
 from acdc_dagster.lineage.metadata import (
     column_metadata,
     counts,
+    evaluation_metadata,
     health_metadata,
     image_metadata,
     percent,
@@ -35,10 +36,12 @@ from acdc_dagster.prefix.tokens.cutter import TokenCutter
 from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer
 from acdc_dagster.reconcile.answers import check_columns
 from acdc_dagster.reconcile.costs import RunCosts, comparison
+from acdc_dagster.reconcile.evaluation import evaluate
 from acdc_dagster.reconcile.retry import plan_retries
 from acdc_dagster.reconcile.run_record import record_run
 from acdc_dagster.reconcile.spot_checks import spot_check
 from acdc_dagster.reconcile.stage import reconcile
+from acdc_dagster.requests.prompts.evaluation import evaluation_requests
 from acdc_dagster.requests.stage import take_in
 from acdc_dagster.schemas import TableName
 from acdc_dagster.tables import Tables
@@ -105,14 +108,16 @@ def materialise_raw_requests(stage: Stage) -> Materialised:
 def materialise_sorted_requests(stage: Stage) -> Materialised:
     """Stage 2: distinct requests in prefix order."""
     block_size = stage.resource.deployment.environment.backends.local.engine.block_size
+    model = stage.model()
     stats = sort_requests(
-        stage.model(),
+        model,
         stage.tables,
         stage.partition,
         block_size,
         tell=stage.context.log.warning,
         on_progress=_progress_line(stage),
         apart=apart(stage.job, stage.tables, stage.partition),
+        evaluation=evaluation_requests(stage.job, TokenCutter(lambda: ModelTokenizer(model.path))),
     )
     stage.context.log.info(
         f"{stats.requests} requests, {stats.distinct} distinct, {stats.prompt_tokens} prompt "
@@ -256,12 +261,15 @@ def materialise_outputs(stage: Stage) -> Materialised:
     costs = RunCosts.of(stage.tables, stage.resource.deployment.environment.prices)
     run_id = _run_of_inference(stage)
     stats = reconcile(stage.job, stage.tables, stage.partition, costs, run_id)
+    evaluation = evaluate(stage.job, stage.tables, stage.partition)
     health = record_run(
-        stage.job, stage.tables, stage.partition, stage.context.run.run_id, costs, stats
+        stage.job, stage.tables, stage.partition, stage.context.run.run_id, costs, stats, evaluation
     )
     compared = comparison(stage.tables, stage.partition, costs)
     stage.context.log.info(str(compared))
     stage.context.log.info(str(stats.savings))
+    if evaluation is not None:
+        stage.context.log.info(f"evaluation set: {evaluation}")
     sample = spot_check(stage.job, stage.tables, stage.partition)
     balance = stats.ledger
     stage.context.log.info(
@@ -280,10 +288,11 @@ def materialise_outputs(stage: Stage) -> Materialised:
             "failures": counts(stats.failures),
             "dead_letter_table": table_path(stage.tables, "dead_letter"),
             **savings_metadata(stats.savings),
+            **evaluation_metadata(evaluation, stage.tables),
             **health_metadata(health, compared, stage.tables),
             **spot_check_metadata(sample, stage.tables),
         },
-        check_results(stage.job, stage.tables, stage.partition, balance),
+        check_results(stage.job, stage.tables, stage.partition, balance, evaluation),
     )
 
 

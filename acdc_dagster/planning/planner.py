@@ -28,6 +28,7 @@ from acdc_dagster.tables import Tables
 
 Ints = NDArray[np.int64]
 _Search = Callable[[Workload, Sequence[Pool]], list[Prediction]]
+_LIMITS = 16  # sets of limits that were measured are looked at, the newest first
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,8 @@ def _shape(model: Model, pins: Pins) -> ModelShape:
 def _search(shape: ModelShape, site: _Site, deployment: Deployment, runs: Sequence[Run]) -> _Search:
     """Gives the candidates for a job on pools, the fastest first, corrected by what was measured.
 
-    The limits of an engine are those that suit the devices, and those that were measured on them.
+    The limits of an engine are those that suit the devices, and those that were measured on them
+    last.
     """
     pins = site.pins
     usual = pins.limits(on_gpus=site.on_gpus)
@@ -190,8 +192,9 @@ def _search(shape: ModelShape, site: _Site, deployment: Deployment, runs: Sequen
 
     def search(job: Workload, pools: Sequence[Pool]) -> list[Prediction]:
         here = {pool.name for pool in pools}
-        tried = {run.limits for run in runs if run.gpu in here}
-        limits = [usual, *(each for each in sorted(tried - {usual}) if pins.allow(each))]
+        tried = dict.fromkeys(run.limits for run in runs if run.gpu in here)
+        allowed = [each for each in tried if each != usual and pins.allow(each)]
+        limits = [usual, *allowed[:_LIMITS]]
         found = [each for limit in limits for each in candidates(shape, pools, job, limit, fixed)]
         return sorted(correction.of(found, job), key=lambda each: (each.seconds, each.gpu_seconds))
 

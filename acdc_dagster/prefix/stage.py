@@ -5,12 +5,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from acdc_dagster.deployment import Model
+from acdc_dagster.errors import AcdcError
 from acdc_dagster.prefix.image_store import ImageStats, ImageStore
 from acdc_dagster.prefix.order import hit_rate, sharing
 from acdc_dagster.prefix.runs import Sorted
@@ -20,6 +21,7 @@ from acdc_dagster.prefix.sorter import Sorter, hex_of
 from acdc_dagster.prefix.text.chat import ChatTemplate
 from acdc_dagster.prefix.tokens.tokenizer import DisagreementError, ModelTokenizer
 from acdc_dagster.requests.rejected import rejected_rows
+from acdc_dagster.schemas import row_schema
 from acdc_dagster.spool import Spool
 from acdc_dagster.tables import Tables
 
@@ -80,6 +82,7 @@ def sort_requests(
     tell: Callable[[str], None] | None = None,
     on_progress: Callable[[str], None] = lambda _text: None,
     apart: str = "",
+    evaluation: pl.DataFrame | None = None,
 ) -> SortedStats:
     """Fill `sorted_requests`, `request_map`, `images` and this stage's part of `rejected`.
 
@@ -92,14 +95,18 @@ def sort_requests(
         tell: Gets messages for whoever runs the stage.
         on_progress: Gets a line on how many requests are read or sorted, very often.
         apart: See `reuse.apart`.
+        evaluation: The requests of an evaluation set, with the columns of `raw_requests`. They are
+            sorted with the others and answered with them, but count as none: no row shares their
+            answers.
 
     Raises:
+        UnfitError: A request of the evaluation set cannot run.
         ModelError: The tokenizer or the chat template cannot be used.
         SpaceError: There is no room for temporary files.
         TableError: The storage refused; run the partition again.
     """
     tokenizer = ModelTokenizer(model.path, tell)
-    sorter, mapped = tokenised(
+    sorter, mapped, evaluated = tokenised(
         tokenizer,
         model,
         partition,
@@ -107,8 +114,10 @@ def sort_requests(
         memory,
         on_progress,
         apart,
+        evaluation,
     )
     tables.replace("request_map", partition, mapped.frames())
+    tables.replace("evaluation", partition, evaluated)
     refused = rejected_rows(sorter.refused)
     tables.replace("rejected", partition, refused, stage="sorted_requests")
     if len(sorter.images) or tables.count("images", partition):
@@ -121,7 +130,7 @@ def sort_requests(
     lcp, lengths = order.lcp.values, order.lengths.values
     return SortedStats(
         requests=sorter.requests,
-        distinct=sorter.distinct,
+        distinct=sorter.distinct - evaluated["request_hash"].n_unique(),
         rejected=sum(rejection.input_rows for rejection in sorter.refused),
         prompt_tokens=int(lengths.sum()),
         sharing=sharing(lcp, lengths),
@@ -132,6 +141,24 @@ def sort_requests(
     )
 
 
+class UnfitError(AcdcError):
+    """A request of an evaluation set that cannot run."""
+
+    def __init__(self, item: str, reason: str) -> None:
+        super().__init__(
+            f"Item {item!r} of the evaluation set cannot run: {reason}",
+            "Correct the item, or take it out.",
+        )
+
+
+class Tokenised(NamedTuple):
+    """All requests of a partition, ready to be sorted; rows of `request_map` and `evaluation`."""
+
+    sorter: Sorter
+    mapped: Spool
+    evaluated: pl.DataFrame
+
+
 def tokenised(
     tokenizer: ModelTokenizer,
     model: Model,
@@ -140,7 +167,8 @@ def tokenised(
     memory: int | None = None,
     on_progress: Callable[[str], None] = lambda _text: None,
     apart: str = "",
-) -> tuple[Sorter, Spool]:
+    evaluation: pl.DataFrame | None = None,
+) -> Tokenised:
     """All requests of a partition, tokenised and ready to be sorted.
 
     Args:
@@ -152,9 +180,7 @@ def tokenised(
         memory: See `sort_requests`.
         on_progress: Gets a line on how many requests are read, very often.
         apart: See `reuse.apart`.
-
-    Returns:
-        The sorter, and the rows of `request_map`.
+        evaluation: See `sort_requests`.
     """
     while True:
         mapped = Spool()
@@ -170,9 +196,27 @@ def tokenised(
             for raw in batches():
                 mapped.add(sorter.add(raw, apart).with_columns(_prompt_version(raw)))
                 on_progress(f"{sorter.requests:,} requests tokenised")
+            evaluated = _evaluated(sorter, evaluation, f"evaluation/{apart or partition}")
         except DisagreementError:
             continue
-        return sorter, mapped
+        return Tokenised(sorter, mapped, evaluated)
+
+
+def _evaluated(sorter: Sorter, requests: pl.DataFrame | None, apart: str) -> pl.DataFrame:
+    """The evaluation set's rows of `evaluation`, once they are in the sorter."""
+    if requests is None or requests.is_empty():
+        return pl.DataFrame(schema=row_schema("evaluation"))
+    refused = len(sorter.refused)
+    mapped = sorter.add(requests, apart)
+    sorter.requests -= mapped.height
+    for rejection in sorter.refused[refused:]:
+        raise UnfitError(rejection.custom_id or "", rejection.message)
+    return mapped.select(
+        item="custom_id",
+        request_hash="request_hash",
+        text=pl.lit(None, pl.String),
+        score=pl.lit(None, pl.Float64),
+    )
 
 
 def _prompt_version(raw: pl.DataFrame) -> pl.Expr:

@@ -69,7 +69,7 @@ def asked_again(
 
 def _sorted(model: Model, partition: str, raw: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Rows of `request_map` and of `sorted_requests` for these rows of `raw_requests`."""
-    sorter, mapped = tokenised(
+    sorter, mapped, _ = tokenised(
         ModelTokenizer(model.path), model, partition, lambda: raw.iter_slices(READ)
     )
     frames: list[pl.DataFrame] = []

@@ -8,6 +8,7 @@ import polars as pl
 
 from acdc_dagster.job import Job
 from acdc_dagster.reconcile.drift import answer_drift, length_drift
+from acdc_dagster.reconcile.evaluation import Evaluation
 from acdc_dagster.tables import Tables
 
 # Words that an answer must have before it can count as repeating itself, and the share of them
@@ -44,16 +45,21 @@ def checked(job: Job) -> list[str]:
     limits = job.declared.checks.model_dump()
     if job.answer_schema is None:
         limits["parse"] = None
+    if not job.evaluation:
+        limits["evaluation"] = None
     if not any(column.few_values for column in job.answer_columns):
         limits["answer_drift"] = None
     return [name for name, limit in limits.items() if limit is not None]
 
 
-def findings(job: Job, tables: Tables, partition: str) -> list[Finding]:
+def findings(
+    job: Job, tables: Tables, partition: str, evaluation: Evaluation | None = None
+) -> list[Finding]:
     """What the job's checks find in `outputs` and `dead_letter`, in the order of `checked`.
 
     Rates are shares of the ids in both tables. Drift is measured against the newest partition
-    before this one, by its key, that kept the limits of the rates.
+    before this one, by its key, that kept the limits of the rates; the evaluation set's score
+    against the last run that kept its limit.
 
     Raises:
         TableError: The storage refused.
@@ -71,6 +77,8 @@ def findings(job: Job, tables: Tables, partition: str) -> list[Finding]:
         if name in drifts:
             value = 0.0 if before is None else drifts[name](before)
             told = "no partition before" if before is None else f"against partition {before}"
+        elif name == "evaluation":
+            value, told = (0.0, "") if evaluation is None else (evaluation.drop, str(evaluation))
         else:
             value, told = rates.share(name), f"{rates.count(name)} of {rates.total}"
         found.append(Finding(name, value, limits[name], told))

@@ -10,6 +10,7 @@ import polars as pl
 from acdc_dagster.job import Job, version_of
 from acdc_dagster.planning.stage import read_plan
 from acdc_dagster.reconcile.costs import RunCosts
+from acdc_dagster.reconcile.evaluation import Evaluation
 from acdc_dagster.reconcile.stage import OutputStats
 from acdc_dagster.tables import Tables
 
@@ -40,7 +41,13 @@ class Health:
 
 
 def record_run(
-    job: Job, tables: Tables, partition: str, run_id: str, costs: RunCosts, stats: OutputStats
+    job: Job,
+    tables: Tables,
+    partition: str,
+    run_id: str,
+    costs: RunCosts,
+    stats: OutputStats,
+    evaluation: Evaluation | None = None,
 ) -> Health:
     """Add the run to `runs`, once, with all that it was run with.
 
@@ -51,6 +58,7 @@ def record_run(
         run_id: Of the run that reconciled, and computed unless all was there.
         costs: Of the job's runs.
         stats: What stage 5 did.
+        evaluation: How the evaluation set was answered.
 
     Raises:
         TableError: The storage refused.
@@ -82,6 +90,13 @@ def record_run(
         "currency": costs.prices.currency,
         **vars(health),
     }
+    if evaluation is not None and evaluation.score is not None:
+        limit = job.declared.checks.evaluation
+        row |= {
+            "evaluation_score": evaluation.score,
+            "evaluation_set": evaluation.digest,
+            "evaluation_kept": limit is None or evaluation.drop <= limit,
+        }
     appender = tables.appender("runs", f"run/{partition}/{run_id}")
     if appender.next_chunk == 0:
         appender.append([row])

@@ -67,14 +67,11 @@ def savings(tables: Tables, rows: pl.DataFrame, costs: RunCosts | None) -> Savin
     saved = rows.select("run_id", "reused", first.alias("first"), tokens.alias("tokens"), WORK)
     saved = saved.filter(~pl.col("first") | pl.col("reused"))
     runs = None if costs is None else costs.runs
-    rate = pl.lit(None, pl.Float64)
     if runs is not None:
         saved = saved.join(_rates(tables, saved["run_id"], runs), on="run_id", how="left")
-        rate = pl.col("rate")
-    saved = saved.with_columns(cost=pl.col("work") * rate)
 
     def total(some: pl.DataFrame) -> Saved:
-        cost = None if runs is None else float(some["cost"].sum())
+        cost = None if runs is None else float((some["work"] * some["rate"]).sum())
         return Saved(some.height, int(some["tokens"].sum()), cost)
 
     currency = "" if costs is None else costs.prices.currency

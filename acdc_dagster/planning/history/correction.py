@@ -8,6 +8,7 @@ that two runs share. So a configuration that was never run still learns from oth
 """
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -51,7 +52,7 @@ class Correction:
     Args:
         shape: The model.
         gpus: By the planner's names.
-        runs: The newest first; those that the cost model finds no room for say nothing.
+        runs: The newest first; those that the cost model finds no room or no work for say nothing.
         now: What the age of a run is told from.
     """
 
@@ -62,6 +63,8 @@ class Correction:
         known = [(run, ratio) for run, ratio in ratios if ratio is not None]
         self._gpus = gpus
         self._effects = [_effects_of(run) for run, _ in known]
+        self._tried = Counter(each.configuration for each in self._effects)
+        self._known = {each.gpu for each in self._effects}
         self._newest = {run.gpu: run.engine for run, _ in reversed(known)}
         days = np.array([(now - run.finished_at).total_seconds() / 86400 for run, _ in known])
         noise = _OF_RUN**2 * 2.0 ** (np.maximum(days, 0.0) / _HALF_LIFE_DAYS)
@@ -83,8 +86,7 @@ class Correction:
         self, each: Prediction, asked: _Effects, mean: float, error: float
     ) -> Prediction:
         factor = math.exp(mean)
-        same = sum(other.configuration == asked.configuration for other in self._effects)
-        near = any(other.gpu == asked.gpu for other in self._effects)
+        same, near = self._tried[asked.configuration], asked.gpu in self._known
         seconds = each.start_seconds + (each.seconds - each.start_seconds) * factor
         return replace(
             each,
@@ -166,6 +168,6 @@ def _log_ratio(shape: ModelShape, gpu: Gpu, run: Run) -> float | None:
     layout = Layout(settings.tensor_parallel, 1, settings.expert_parallel)
     job = uniform(run.requests, run.prompt_tokens, run.cached_tokens, run.completion_tokens)
     found = predict(shape, Pool(run.gpu, gpu, layout.gpus), layout, job, run.limits)
-    if not isinstance(found, Prediction):
+    if not isinstance(found, Prediction) or found.seconds <= found.start_seconds:
         return None
     return math.log(run.seconds / (found.seconds - found.start_seconds))

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from acdc_dagster.gpus import Gpu
 from acdc_dagster.planning.cost.layout import Layout
 from acdc_dagster.planning.cost.step import Batch, Efficiency, step_time
-from acdc_dagster.planning.shapes.model import ModelShape
+from acdc_dagster.planning.shapes.model import ModelShape, read_shape
 from acdc_dagster.planning.speculation.settings import Method
 
 # Assumed, until runs are measured. Verifying: comparing, resampling, and moving what was refused.
@@ -29,6 +30,17 @@ class Drafter:
     method: Method
     path: str | None = None
     shape: ModelShape | None = None
+
+
+def drafter_of(method: Method, folder: Path | None) -> Drafter:
+    """What a declared method drafts with; `folder` holds the smaller model or the head.
+
+    Raises:
+        ModelError: Its config.json is missing, or does not describe a model that is known.
+    """
+    if folder is None:
+        return Drafter(method)
+    return Drafter(method, str(folder), read_shape(folder))
 
 
 @dataclass(frozen=True)
