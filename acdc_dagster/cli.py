@@ -177,25 +177,10 @@ def calibrate(model: str, minutes: float) -> None:
     the table `history` of the deployment. What does not fit into the time is left for another
     call. Exit code 0 if all is measured, 1 if some is left.
     """
-    from acdc_dagster.backends.local import worker_environment
+    from acdc_dagster.backends.calibration import calibrate_here
     from acdc_dagster.deployment import Deployment
-    from acdc_dagster.inference.calibrate import calibrate as measure
-    from acdc_dagster.planning.history.runs import CALIBRATION
-    from acdc_dagster.planning.pins import pins_of
-    from acdc_dagster.tables import Tables
 
-    deployment = Deployment.load()
-    environment = deployment.environment
-    os.environ.update(worker_environment(deployment))
-    found = deployment.model(model)
-    done = measure(
-        found,
-        pins_of(None, deployment).settings(found, on_gpus=environment.pool is not None),
-        environment.backends.local.limits,
-        Tables(deployment.tables_root, CALIBRATION, environment.storage_options),
-        60 * minutes,
-        click.echo,
-    )
+    done = calibrate_here(Deployment.load(), model, minutes, click.echo)
     click.echo(
         f"{len(done.measured)} measured, {len(done.before)} were there, {len(done.left)} left"
         + (f"; next: {done.left[0]}. Call it again, with more --minutes." if done.left else ".")

@@ -21,8 +21,22 @@ from acdc_dagster.errors import DeclarationError, ModelError
 from acdc_dagster.gpus import Gpu, Pool, known_gpus, parse_pool
 from acdc_dagster.job import Job, version_of
 from acdc_dagster.prices import Prices
+from acdc_dagster.speculation import Method
 
 _COMPONENT = "BatchInferenceComponent"
+
+
+class ModelDrafter(Declared):
+    """A smaller model or a head that drafts tokens for a model, or a look-up in the text."""
+
+    method: Method
+    path: str | None = Field(default=None, description="Folder; none for a look-up.")
+
+    @model_validator(mode="after")
+    def _a_model_has_a_path(self) -> Self:
+        if (self.method in ("ngram", "suffix")) != (self.path is None):
+            raise ValueError(f"path: {self.method} " + ("needs none" if self.path else "needs one"))
+        return self
 
 
 class ModelPlace(Declared):
@@ -39,6 +53,9 @@ class ModelPlace(Declared):
         default=None,
         min_length=1,
         description="What tells a chat's reasoning from its answer, by vLLM's name.",
+    )
+    drafter: ModelDrafter | None = Field(
+        default=None, description="What can draft for it, for plans that speculate."
     )
     loras: dict[str, str] = Field(
         default_factory=dict,
@@ -155,6 +172,7 @@ class Model:
         context_length: Most tokens of prompt and answer together.
         revision: Names the weights and tokenizer; results of different revisions never mix.
         reasoning_parser: vLLM's name of what tells reasoning from the answer, if the model reasons.
+        drafter: What can draft for it, its path resolved.
         adapter: Folder of the LoRA adapter that the name stands for; its files count in `revision`.
     """
 
@@ -164,6 +182,7 @@ class Model:
     context_length: int
     reasoning_parser: str | None = None
     adapter: Path | None = None
+    drafter: ModelDrafter | None = None
 
 
 @dataclass(frozen=True)
@@ -233,8 +252,8 @@ class Deployment:
         jobs = self.jobs()
         if name not in jobs:
             for file in (self.root / "assets").glob(f"**/{name}/defs.yaml"):
-                content = read_yaml(file)
-                kind = content.get("type") if isinstance(content, dict) else None
+                content: Any = read_yaml(file)
+                kind: Any = cast("dict[str, Any]", content).get("type") if content else None
                 raise DeclarationError(
                     f"{file}:{line_of(file, ('type',))}: type is {kind!r}, which is no batch job.",
                     f"Write type: acdc_dagster.{_COMPONENT}.",
@@ -258,6 +277,11 @@ class Deployment:
             if name != base and name not in place.loras:
                 continue
             model = found_model(base, Path(self.resolve(place.path)), place, declared_in)
+            if place.drafter is not None and place.drafter.path is not None:
+                path = self.resolve(place.drafter.path)
+                model = replace(model, drafter=place.drafter.model_copy(update={"path": path}))
+            elif place.drafter is not None:
+                model = replace(model, drafter=place.drafter)
             if name == base:
                 return model
             return adapted(model, name, Path(self.resolve(place.loras[name])), declared_in)

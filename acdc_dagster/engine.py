@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import Field
 
 from acdc_dagster.declared import Declared
+from acdc_dagster.speculation import Speculation
 
 
 class Engine(Declared):
@@ -24,6 +25,9 @@ class Engine(Declared):
     block_size: int = Field(default=32, ge=1, description="KV block, tokens; a CPU takes 32s.")
     kv_cache_gib: int | None = Field(default=2, ge=1, description="CPU engine: KV memory.")
     dtype: str = "auto"
+    speculation: Speculation | None = Field(
+        default=None, description="How it drafts; planned if not written down; null: not at all."
+    )
     extra: dict[str, Any] = Field(default_factory=dict)
     scheduler_plugin: str | None = Field(
         default=None,

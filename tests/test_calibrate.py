@@ -7,6 +7,7 @@ from support import MODEL, REPOSITORY
 from acdc_dagster.deployment import Deployment, Limits
 from acdc_dagster.errors import BackendError
 from acdc_dagster.inference.calibrate import GRID, Calibrated, Cell, calibrate
+from acdc_dagster.inference.engines.process import VLLM
 from acdc_dagster.planning.history.runs import CALIBRATION, measured_runs
 from acdc_dagster.planning.pins import pins_of
 from acdc_dagster.tables import Tables
@@ -97,7 +98,7 @@ def test_the_grid_is_cheapest_first_and_fits_a_context(deployment: Deployment) -
 @pytest.mark.engine
 def test_a_plan_learns_from_the_real_engine(deployment: Deployment) -> None:
     """The rows carry the names by which plans know the device and the engine."""
-    done, _ = measure(deployment, adapter="acdc_dagster.inference.engines.vllm_engine:VllmEngine")
+    done, _ = measure(deployment, 600.0, VLLM)
     assert len(done.measured) == len(SMALL)
     rows = Tables(deployment.tables_root, CALIBRATION).read("history")
     assert set(rows["device"]) == {"cpu"}

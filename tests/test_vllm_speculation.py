@@ -1,13 +1,15 @@
 """A plan's speculation as vLLM's settings, and a real engine that runs with them."""
 
+import json
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 from vllm_client import Client, started
 
 from acdc_dagster.inference.engines.vllm_speculation import speculative_arguments
 from acdc_dagster.planning.plan import EngineSettings
-from acdc_dagster.planning.speculation.settings import Speculation
+from acdc_dagster.speculation import Speculation
 
 SCHEDULE = [(1, 4, 5), (5, 64, 2)]
 PROMPT = [
@@ -57,6 +59,27 @@ def test_a_schedule_that_would_be_dropped() -> None:
     assert suffix == {"method": "suffix", "num_speculative_tokens": 2}
     ends = spoken.model_copy(update={"schedule": [(1, 4, 5), (5, 64, 0)]})
     assert arguments(ends, data_parallel_size=2) == {}
+
+
+def test_settings_of_an_earlier_version_are_read() -> None:
+    """Rows of `history` that know no speculation but the count of tokens, which was 0."""
+    settings = EngineSettings(
+        model_path="/m",
+        max_model_len=512,
+        max_num_seqs=64,
+        max_num_batched_tokens=512,
+        block_size=16,
+        kv_cache_gib=None,
+        dtype="auto",
+        tensor_parallel=1,
+        expert_parallel=1,
+        extra={},
+    )
+    earlier = json.loads(settings.model_dump_json()) | {"speculative_tokens": 0}
+    del earlier["speculation"]
+    assert EngineSettings.model_validate_json(json.dumps(earlier)) == settings
+    with pytest.raises(ValidationError):
+        EngineSettings.model_validate_json(json.dumps({**earlier, "unheard_of": 1}))
 
 
 @pytest.mark.engine

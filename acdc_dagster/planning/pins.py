@@ -10,7 +10,10 @@ from acdc_dagster.planning.cost.makespan import EngineLimits, Prediction
 from acdc_dagster.planning.plan import EngineSettings, Runner
 
 # Settings that are planned where nobody has written them down, beside replicas.
-_PLANNED = ("tensor_parallel", "expert_parallel", "max_num_seqs", "max_num_batched_tokens")
+_PLANNED = (
+    *("tensor_parallel", "expert_parallel", "max_num_seqs", "max_num_batched_tokens"),
+    "speculation",
+)
 
 
 @dataclass(frozen=True)

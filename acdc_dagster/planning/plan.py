@@ -1,11 +1,11 @@
 """The plan: how one partition runs. Data, kept as JSON in `profile`, and read by every worker."""
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from acdc_dagster.deployment import Commit, Limits
-from acdc_dagster.planning.speculation.settings import Speculation
+from acdc_dagster.speculation import Speculation
 
 Runner = Literal["generate", "pooling"]
 
@@ -60,6 +60,15 @@ class EngineSettings(_Frozen):
     scheduler_plugin: str | None = None
     adapter_path: str | None = None
     speculation: Speculation | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_an_earlier_version(cls, data: Any) -> Any:
+        """Plans and rows of `history` say speculative_tokens, which was always 0."""
+        if isinstance(data, dict):
+            fields = cast("dict[str, Any]", data)
+            return {name: value for name, value in fields.items() if name != "speculative_tokens"}
+        return data
 
 
 class Predicted(_Frozen):

@@ -22,6 +22,7 @@ from acdc_dagster.planning.pins import Pins, pins_of
 from acdc_dagster.planning.plan import Plan, Predicted, Runner, Shard
 from acdc_dagster.planning.shapes.model import ModelShape, read_shape
 from acdc_dagster.planning.shards import ATTENTION_WEIGHT, cut_points, request_cost
+from acdc_dagster.planning.speculation.stage import speculation_of
 from acdc_dagster.planning.why import reasons
 from acdc_dagster.requests.body import EMBEDDINGS
 from acdc_dagster.tables import Tables
@@ -118,7 +119,7 @@ def plan_partition(
         answers = expected_answers(tables, partition, job.prompt_version, caps)
     limits = site.pins.limits(on_gpus=site.on_gpus)
     work = workload(lengths, lcp, answers.tokens, site.pins.engine.block_size, limits.tokens)
-    weight = ATTENTION_WEIGHT
+    weight, shape = ATTENTION_WEIGHT, None
     try:
         shape = _shape(model, site.pins)
         weight = shape.attention_weight
@@ -134,6 +135,10 @@ def plan_partition(
     if site.pins.places:
         why.append(f"Pinned: {site.pins}.")
     settings = site.pins.settings(model, on_gpus=site.on_gpus, best=best, runner=runner)
+    if runner == "generate":
+        drafts = speculation_of(tables, partition, model, site.pins, best, shape, work)
+        settings = settings.model_copy(update={"speculation": drafts.speculation})
+        why.append(drafts.why)
     replicas = site.pins.replicas or max(site.pools[0].count // settings.tensor_parallel, 1)
     if best is not None:
         replicas = best.layout.data
@@ -154,7 +159,7 @@ def plan_partition(
         ],
         commit=local.commit,
         limits=local.limits,
-        why=[*why, "No speculation: not planned in this version."],
+        why=why,
         predicted=None if best is None else _predicted(best),
         pinned=sorted(site.pins.places),
     )

@@ -8,7 +8,7 @@ from acdc_dagster.planning.cost.makespan import EngineLimits
 from acdc_dagster.planning.speculation.acceptance import Acceptance, assumed
 from acdc_dagster.planning.speculation.drafter import Costs, Drafter
 from acdc_dagster.planning.speculation.goodput import MOST, Running, gains
-from acdc_dagster.planning.speculation.settings import Speculation
+from acdc_dagster.speculation import Speculation
 
 MARGIN = 0.05  # a smaller predicted gain is within the error of the prediction
 # Of a head or a smaller model that was declared and not measured: published EAGLE-3 heads accept

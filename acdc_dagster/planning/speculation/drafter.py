@@ -8,7 +8,7 @@ from acdc_dagster.gpus import Gpu
 from acdc_dagster.planning.cost.layout import Layout
 from acdc_dagster.planning.cost.step import Batch, Efficiency, step_time
 from acdc_dagster.planning.shapes.model import ModelShape, read_shape
-from acdc_dagster.planning.speculation.settings import Method
+from acdc_dagster.speculation import Method
 
 # Assumed, until runs are measured. Verifying: comparing, resampling, and moving what was refused.
 _VERIFYING_SECONDS = 1e-3

@@ -1,13 +1,15 @@
-"""Speculation as a plan says it, in words of the field; an engine's adapter translates it."""
+"""Speculation as a plan or a declaration says it; an engine's adapter translates it."""
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from acdc_dagster.declared import Declared
 
 Method = Literal["draft_model", "eagle", "eagle3", "ngram", "suffix"]
 
 
-class Speculation(BaseModel):
+class Speculation(Declared):
     """How a replica drafts.
 
     Attributes:
@@ -19,9 +21,7 @@ class Speculation(BaseModel):
             drafts are as long at each size. None of them drafts more than `tokens`.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     method: Method
     tokens: int = Field(ge=1)
     model_path: str | None = None
-    schedule: list[tuple[int, int, int]] = []
+    schedule: list[tuple[int, int, int]] = Field(default_factory=list)
