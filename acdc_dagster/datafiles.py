@@ -15,6 +15,8 @@ from deltalake import DeltaTable
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import PyFileSystem
 
+_BATCH_BYTES = 32 * 2**20  # of rows that are read at a time, unpacked and about
+
 
 @dataclass(frozen=True)
 class DataFile:
@@ -27,6 +29,16 @@ class DataFile:
         """The file as a pyarrow.parquet.ParquetFile, to be closed."""
         source: Any = self.path if self.storage is None else self.storage.open_input_file(self.path)
         return pq.ParquetFile(source, buffer_size=2**20)
+
+    def batches(self, rows: int) -> Iterator[pl.DataFrame]:
+        """All rows, in the file's order, so many at a time, or fewer where rows are large."""
+        with self.open() as file:
+            metadata: Any = file.metadata
+            groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+            largest = max((g.total_byte_size // max(g.num_rows, 1) for g in groups), default=0)
+            at_once = min(max(_BATCH_BYTES // max(largest, 1), 1), rows)
+            for batch in file.iter_batches(batch_size=at_once, use_threads=False):
+                yield pl.DataFrame(batch)
 
     def ranges(self, column: str) -> list[tuple[int, int, int]]:
         """(number, least, greatest) of an integer column in each row group."""

@@ -111,16 +111,14 @@ class Tables:
             return rows.collect()
 
     def batches(self, name: TableName, partition: str, rows: int) -> Iterator[pl.DataFrame]:
-        """The rows of one partition, file by file, so many at a time and no more in memory.
+        """The rows of one partition, file by file; see `DataFile.batches`.
 
         Raises:
             TableError: A file of the table is gone or broken.
         """
         with _storage(f"read {self.uri(name)}"):
             for file in self._files(name, partition):
-                with file.open() as parquet:
-                    for batch in parquet.iter_batches(batch_size=rows, use_threads=False):
-                        yield pl.DataFrame(batch)
+                yield from file.batches(rows)
 
     def in_order(
         self,

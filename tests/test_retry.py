@@ -1,21 +1,27 @@
 """Which requests are asked again, how, and how often."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
-from support import MODEL, Declare
+from support import MODEL, Declare, request_line
 from support_outputs import LATE, LENGTH, PARTITION, REFUSED, STOP, Lineage, lineage
+from vision_model import image_part, make_vision_folder, png, text_part
 
-from acdc_dagster.deployment import Deployment
+from acdc_dagster.deployment import Deployment, found_model
 from acdc_dagster.errors import IncompleteError
-from acdc_dagster.inference.left import left_of
-from acdc_dagster.planning.stage import read_plan, read_retry_plan
+from acdc_dagster.inference.left import left_of, requests_of
+from acdc_dagster.planning.plan import Shard
+from acdc_dagster.planning.stage import profile, read_plan, read_retry_plan
 from acdc_dagster.prefix.sequences import token_list
+from acdc_dagster.prefix.stage import sort_requests
 from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer
 from acdc_dagster.reconcile.dead_letters import dead_letters, requeue
 from acdc_dagster.reconcile.retry import RetryRound, plan_retries
+from acdc_dagster.requests.stage import take_in
+from acdc_dagster.tables import Tables
 
 SCHEMA = {
     "type": "object",
@@ -212,3 +218,26 @@ def test_a_bad_hour_elsewhere_is_no_failure_here(deployment: Deployment, declare
         assert planned_on(day) is None
         made.reconcile(day)
         assert made.outputs("text", partition=day) == {f"{day}-a": "1"}
+
+
+def test_an_image_is_shown_again(deployment: Deployment, declare: Declare, tmp_path: Path) -> None:
+    """A request that is asked again has the images that it had, and the worker gets them."""
+    vision = found_model(MODEL, make_vision_folder(tmp_path / "vision"), None, "")
+    parts = [text_part("What?"), image_part(png(1)), image_part(png(2))]
+    (deployment.root / "requests.jsonl").write_text(request_line("a", parts))
+    again = {"truncated": {"max_tokens": 64}}
+    source = {"requests": "requests.jsonl"}
+    job = declare("seen", {"source": source, "model": MODEL, "retries": again})
+    made = Lineage(job, deployment, Tables(deployment.tables_root, job.name))
+    take_in(job, deployment, made.tables, "all")
+    sort_requests(vision, made.tables, "all", block_size=32)
+    profile(job, deployment, vision, made.tables, "all")
+    made.results({"a": {**LENGTH, "text": "{"}}, "all")
+    assert plan_retries(job, vision, made.tables, "all") == RetryRound(2, {"truncated": 1})
+    (row,) = made.tables.read("retries", "all").to_dicts()
+    (first,) = made.tables.read("sorted_requests", "all").to_dicts()
+    assert (row["images"], row["token_ids"]) == (first["images"], first["token_ids"])
+    left = left_of(made.tables, "all", Shard(number=0, start=0, stop=1), attempt=2)
+    (request,) = requests_of(made.tables, "all", left, at_once=1)
+    assert [image.content for image in request.images] == [png(1), png(2)]
+    assert request.max_tokens == 64

@@ -1,5 +1,6 @@
 """Exactly-once appends and whole-partition replacement, on real Delta tables."""
 
+import random
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,7 @@ import polars as pl
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from acdc_dagster import datafiles
 from acdc_dagster.errors import ShardTakenError
 from acdc_dagster.schemas import SCHEMAS, row_schema
 from acdc_dagster.tables import TableError, Tables
@@ -214,3 +216,30 @@ def test_a_table_of_an_earlier_version_gets_its_new_columns(tables: Tables) -> N
     tables.replace("request_map", "b", new)
     assert tables.read("request_map", "a", columns).row(0) == ("x", "h", None, None, None)
     assert tables.read("request_map", "b", columns).row(0) == ("y", "g", 1, 2, "v")
+
+
+def test_large_rows_are_read_fewer_at_a_time(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch has about so many bytes, however many rows are asked for; at least one row."""
+    row = {"source": "f", "line": 1, "code": "c", "message": "m", "input_rows": 1}
+    names = [f"{n}" for n in range(40)]
+    large = [row | {"custom_id": n, "original": random.Random(n).randbytes(1000)} for n in names]
+    rows = pl.DataFrame(large, schema=row_schema("rejected"))
+    tables.replace("rejected", "p", rows, stage="raw_requests")
+    for most, height in ((2**20, 16), (8_000, 7), (10, 1)):  # a row has a little over 1,000 bytes
+        monkeypatch.setattr(datafiles, "_BATCH_BYTES", most)
+        batches = list(tables.batches("rejected", "p", 16))
+        assert max(batch.height for batch in batches) == height
+        assert [name for batch in batches for name in batch["custom_id"]] == names
+
+
+def test_a_later_column_is_null_where_rows_are_read_in_order(tables: Tables) -> None:
+    """As where they are scanned; columns come as they are asked for."""
+    rows = pl.DataFrame({"position": [0], "request_hash": ["h"], "partition_key": ["p"]})
+    uri = tables.uri("sorted_requests")
+    write_deltalake(uri, rows, partition_by=["partition_key"])
+    asked = ["position", "images", "request_hash"]
+    (frame,) = tables.in_order("sorted_requests", "p", asked, lambda _low, _high: True)
+    assert frame.schema == {name: SCHEMAS["sorted_requests"][name] for name in asked}
+    assert frame.rows() == [(0, None, "h")]

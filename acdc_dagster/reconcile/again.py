@@ -7,7 +7,8 @@ import polars as pl
 
 from acdc_dagster.deployment import Model
 from acdc_dagster.job import Job
-from acdc_dagster.prefix.stage import READ, sorted_rows, tokenised
+from acdc_dagster.prefix.sorted_rows import sorted_rows
+from acdc_dagster.prefix.stage import READ, tokenised
 from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer
 from acdc_dagster.tables import Tables
 

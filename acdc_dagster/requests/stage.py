@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import polars as pl
 
@@ -89,7 +90,15 @@ def take_in(
     while True:
         try:
             rows = _allowed(job, intake, on_progress)
-            tables.replace("raw_requests", partition, rows, marks=origin.marks(partition))
+            first = next(rows, None)
+            frames = chain([] if first is None else [first], rows)
+            tables.replace(
+                "raw_requests",
+                partition,
+                frames,
+                row_bytes=0 if first is None else first.estimated_size() / max(first.height, 1),
+                marks=origin.marks(partition),
+            )
             break
         except RepeatedIdsError:
             continue

@@ -16,13 +16,11 @@ from secrets import randbits
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from jinja2 import TemplateError, nodes
-from jinja2.ext import loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from xxhash import xxh3_128_intdigest
 
 from acdc_dagster.prefix.pieces import Piece
 from acdc_dagster.prefix.text.chat import ChatTemplate
+from acdc_dagster.prefix.text.watched import watched
 from acdc_dagster.requests.body import ChatBody, Refused
 from acdc_dagster.requests.message import Message
 from acdc_dagster.requests.plain import PlainMessage
@@ -74,7 +72,7 @@ class Rendering:
         longest_first = sorted(cuts, key=len, reverse=True)
         self._cut = re.compile("|".join(map(re.escape, longest_first))) if cuts else None
         self._shapes: dict[tuple[str, ...], _Shape | None] = {}
-        self._watched = _watched(chat.source or "")
+        self._watched = watched(chat.source or "")
         # The hash's seed is nobody's to know: contents cannot be made to collide on purpose.
         self._seed = randbits(64)
         self._numbers: dict[tuple[str, str], dict[int, int]] = {}
@@ -282,42 +280,3 @@ def _conversation(roles: list[str], contents: list[str]) -> ChatBody:
     turns = zip(roles, contents, strict=True)
     messages = [Message(role=cast("Any", role), content=content) for role, content in turns]
     return ChatBody(model="", messages=messages)
-
-
-# What messages and their parts are asked for by name; a template that tests for one of these tests
-# the message, not its text.
-_KEYS = {
-    *("role", "content", "name", "text", "type", "tool_calls", "tool_call_id", "function"),
-    *("arguments", "parameters", "properties", "description", "required"),
-    *("reasoning", "reasoning_content", "thinking", "image", "image_url", "video", "audio"),
-}
-
-
-def _watched(source: str) -> tuple[str, ...]:
-    """Texts that a template tests contents for with `in`, replaces, or gives to a method.
-
-    A content with one of them in it may be rendered in a way of its own.
-    """
-    environment = ImmutableSandboxedEnvironment(extensions=[loopcontrols])
-    try:
-        tree = environment.parse(source)
-    except TemplateError:
-        return ()
-    found: set[str] = set()
-    for compare in tree.find_all(nodes.Compare):
-        if any(operand.op in ("in", "notin") for operand in compare.ops):
-            found.update(_texts(compare.expr))
-    for call in tree.find_all(nodes.Call):
-        if isinstance(call.node, nodes.Getattr):
-            for argument in call.args:
-                found.update(_texts(argument))
-    for changed in tree.find_all(nodes.Filter):
-        if changed.name == "replace":
-            for argument in changed.args:
-                found.update(_texts(argument))
-    return tuple(sorted(found - _KEYS))
-
-
-def _texts(node: nodes.Node) -> set[str]:
-    constants = [node] if isinstance(node, nodes.Const) else list(node.find_all(nodes.Const))
-    return {one.value for one in constants if isinstance(one.value, str) and one.value.strip()}
