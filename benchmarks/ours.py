@@ -16,8 +16,9 @@ import yaml
 from deltalake import DeltaTable
 from numpy.typing import NDArray
 
-from acdc_dagster.deployment import Deployment, Model
+from acdc_dagster.deployment import Deployment
 from acdc_dagster.job import Job
+from acdc_dagster.models import Model
 from acdc_dagster.planning.shards import cut_points, request_cost, shard_imbalance, shard_loss
 from acdc_dagster.prefix.examine.cache import predicted_hit_rate, simulated_hit_rate
 from acdc_dagster.prefix.order import common_prefixes, hit_rate, prefix_order

@@ -8,7 +8,7 @@ from typing import Any
 
 from support import sorted_prompts
 
-from acdc_dagster.deployment import Model
+from acdc_dagster.models import Model
 from acdc_dagster.requests.body import CHAT, Refused, parse_body
 
 

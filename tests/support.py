@@ -9,8 +9,8 @@ from typing import Any
 import polars as pl
 from deltalake import write_deltalake
 
-from acdc_dagster.deployment import Model
 from acdc_dagster.job import Job
+from acdc_dagster.models import Model
 from acdc_dagster.prefix.sorter import Sorter, hex_of
 from acdc_dagster.prefix.text.chat import ChatTemplate
 from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer

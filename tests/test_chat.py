@@ -13,8 +13,8 @@ from served import ours, serving
 from support import sorted_prompts
 from tokenizers import Tokenizer
 
-from acdc_dagster.deployment import Model
 from acdc_dagster.errors import ModelError
+from acdc_dagster.models import Model
 from acdc_dagster.prefix.text.chat import ChatTemplate
 from acdc_dagster.prefix.text.template import Template
 from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer

@@ -12,9 +12,10 @@ import zstandard
 from fuzz import BOM, Fuzzer, members
 from support import MODEL, Declare, Taken, request_line, take_source
 
-from acdc_dagster.deployment import Deployment, Model
+from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import SourceError
 from acdc_dagster.job import Job
+from acdc_dagster.models import Model
 from acdc_dagster.prefix.sorter import Sorter, hex_of
 from acdc_dagster.prefix.text.chat import ChatTemplate
 from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer

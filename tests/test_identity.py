@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from acdc_dagster.deployment import Model
+from acdc_dagster.models import Model
 from acdc_dagster.prefix.identity import hash_head, request_hash, room_for_answer, settings_of
 from acdc_dagster.prefix.segments import IdOrder, Segments
 from acdc_dagster.prefix.sequences import Sequences

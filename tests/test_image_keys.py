@@ -12,7 +12,7 @@ import pytest
 from support import sorted_prompts
 from vision_model import image_part, make_vision_folder, png, showing, text_part
 
-from acdc_dagster.deployment import Model, found_model
+from acdc_dagster.models import Model, found_model
 from acdc_dagster.prefix.image_keys import ImageKeys
 from acdc_dagster.prefix.runs import Sorted
 from acdc_dagster.prefix.sequences import Sequences

@@ -14,8 +14,9 @@ from PIL import Image as Pillow
 from support import MODEL, Declare, request_line
 from vision_model import data_url, image_part, make_vision_folder, png, text_part
 
-from acdc_dagster.deployment import Deployment, Model, found_model
+from acdc_dagster.deployment import Deployment
 from acdc_dagster.job import Job
+from acdc_dagster.models import Model, found_model
 from acdc_dagster.prefix.image_store import ImageStats, ImageStore
 from acdc_dagster.prefix.stage import SortedStats, sort_requests
 from acdc_dagster.prefix.text.vision import Vision

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support import sorted_prompts
 
-from acdc_dagster.deployment import Model
+from acdc_dagster.models import Model
 from acdc_dagster.prefix.image_keys import KEY, ImageKeys
 from acdc_dagster.prefix.pieces import Piece, encoded
 from acdc_dagster.prefix.tokens.tokenizer import ByteEstimate, ModelTokenizer

@@ -10,9 +10,10 @@ from support import MODEL, Declare, request_line
 from support_outputs import LATE, LENGTH, PARTITION, REFUSED, STOP, Lineage, lineage
 from vision_model import image_part, make_vision_folder, png, text_part
 
-from acdc_dagster.deployment import Deployment, found_model
+from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import IncompleteError
 from acdc_dagster.inference.left import left_of, requests_of
+from acdc_dagster.models import found_model
 from acdc_dagster.planning.plan import Shard
 from acdc_dagster.planning.stage import profile, read_plan, read_retry_plan
 from acdc_dagster.prefix.sequences import token_list

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from acdc_dagster.deployment import Model
+from acdc_dagster.models import Model
 from acdc_dagster.prefix.segments import IdOrder
 from acdc_dagster.prefix.sorter import Sorter, hex_of
 from acdc_dagster.prefix.text.chat import ChatTemplate

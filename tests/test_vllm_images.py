@@ -13,11 +13,12 @@ from support import MODEL, Declare, request_line, sorted_prompts
 from vision_model import image_part, make_vision_model, png, showing, text_part
 from vllm_client import started
 
-from acdc_dagster.deployment import Deployment, found_model
+from acdc_dagster.deployment import Deployment
 from acdc_dagster.inference.engines.protocol import Answer, Image, Request, RequestRefused
 from acdc_dagster.inference.engines.vllm_engine import VllmEngine
 from acdc_dagster.inference.worker import WorkOrder, work
 from acdc_dagster.job import Job
+from acdc_dagster.models import found_model
 from acdc_dagster.planning.stage import profile
 from acdc_dagster.prefix.stage import sort_requests
 from acdc_dagster.requests.body import CHAT

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 from msgspec import structs
 
-from acdc_dagster.deployment import Commit, Limits, Model
+from acdc_dagster.deployment import Commit, Limits
 from acdc_dagster.errors import BackendError
 from acdc_dagster.inference.contention import CoreWatch
 from acdc_dagster.inference.engines.process import VLLM, EngineDied, EngineProcess
@@ -26,6 +26,7 @@ from acdc_dagster.inference.engines.protocol import Answer, EngineState, Request
 from acdc_dagster.inference.engines.wire import Stepped
 from acdc_dagster.inference.history import history_row
 from acdc_dagster.inference.meter import Meter
+from acdc_dagster.models import Model
 from acdc_dagster.planning.plan import EngineSettings, Plan, Shard
 from acdc_dagster.tables import Tables
 

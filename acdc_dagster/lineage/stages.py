@@ -9,7 +9,6 @@ import polars as pl
 
 from acdc_dagster.backends.local import check_local, run_local
 from acdc_dagster.backends.progress import Progress
-from acdc_dagster.deployment import Model
 from acdc_dagster.inference.events import Throttle
 from acdc_dagster.job import Job, version_of
 from acdc_dagster.lineage.checks import check_results
@@ -28,6 +27,7 @@ from acdc_dagster.lineage.metadata import (
     table_path,
 )
 from acdc_dagster.lineage.resources import DeploymentResource
+from acdc_dagster.models import Model
 from acdc_dagster.planning.plan import Plan
 from acdc_dagster.planning.stage import profile, read_plan, read_retry_plan
 from acdc_dagster.prefix.reuse import apart

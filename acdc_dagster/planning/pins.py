@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-from acdc_dagster.deployment import Deployment, Model
+from acdc_dagster.deployment import Deployment
 from acdc_dagster.engine import Engine
 from acdc_dagster.job import Job
+from acdc_dagster.models import Model
 from acdc_dagster.planning.cost.layout import Fixed
 from acdc_dagster.planning.cost.makespan import EngineLimits, Prediction
 from acdc_dagster.planning.plan import EngineSettings, Runner

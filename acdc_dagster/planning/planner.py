@@ -8,10 +8,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from acdc_dagster.deployment import Deployment, Model
+from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import AcdcError, ModelError
 from acdc_dagster.gpus import Pool, known_gpus, parse_pool
 from acdc_dagster.job import Job
+from acdc_dagster.models import Model
 from acdc_dagster.planning.answers import ExpectedAnswers, expected_answers
 from acdc_dagster.planning.choice import Choice, Goal, PlanError, candidates, choose
 from acdc_dagster.planning.cost.makespan import Prediction

@@ -6,9 +6,10 @@ import numpy as np
 import polars as pl
 from pydantic import ValidationError
 
-from acdc_dagster.deployment import Deployment, Model
+from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import AcdcError, IncompleteError
 from acdc_dagster.job import Job
+from acdc_dagster.models import Model
 from acdc_dagster.planning.choice import Choice
 from acdc_dagster.planning.plan import Plan, Shard
 from acdc_dagster.planning.planner import plan_partition

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import structs
 from typing_extensions import Buffer
 
-from acdc_dagster.deployment import Model
+from acdc_dagster.models import Model
 from acdc_dagster.requests.body import Body, ChatBody, CompletionBody, EmbeddingBody, Refused
 from acdc_dagster.requests.tool_choice import call_schema
 

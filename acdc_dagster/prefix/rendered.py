@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from acdc_dagster.deployment import Model
+from acdc_dagster.models import Model
 from acdc_dagster.prefix.identity import Settings, hash_head, settings_of, too_long
 from acdc_dagster.prefix.image_store import ImageStore
 from acdc_dagster.prefix.text.chat import ChatTemplate

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from acdc_dagster.deployment import Model
+from acdc_dagster.models import Model
 from acdc_dagster.prefix.identity import hash_head, request_hash, room_for_answer
 from acdc_dagster.prefix.image_keys import KEY, ImageKeys
 from acdc_dagster.prefix.image_store import ImageStore

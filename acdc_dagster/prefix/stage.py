@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from acdc_dagster.deployment import Model
 from acdc_dagster.errors import AcdcError
+from acdc_dagster.models import Model
 from acdc_dagster.prefix.image_store import ImageStats, ImageStore
 from acdc_dagster.prefix.order import hit_rate, sharing
 from acdc_dagster.prefix.runs import Sorted

@@ -5,8 +5,8 @@ from typing import Any
 
 import polars as pl
 
-from acdc_dagster.deployment import Model
 from acdc_dagster.job import Job
+from acdc_dagster.models import Model
 from acdc_dagster.prefix.sorted_rows import sorted_rows
 from acdc_dagster.prefix.stage import READ, tokenised
 from acdc_dagster.prefix.tokens.tokenizer import ModelTokenizer

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from acdc_dagster.deployment import Model
 from acdc_dagster.failures import counts_for
 from acdc_dagster.job import Job
+from acdc_dagster.models import Model
 from acdc_dagster.planning.stage import read_plan
 from acdc_dagster.reconcile.again import asked_again
 from acdc_dagster.reconcile.judged import judged

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import polars as pl
 
-from acdc_dagster.deployment import Model, ModelDrafter
+from acdc_dagster.models import Model, ModelDrafter
 from acdc_dagster.planning.cost.makespan import Prediction
 from acdc_dagster.planning.cost.workload import Workload
 from acdc_dagster.planning.pins import Pins

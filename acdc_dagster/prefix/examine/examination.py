@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from acdc_dagster.deployment import Deployment, Model, found_model
+from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import DeclarationError, ModelError
+from acdc_dagster.models import Model, found_model
 from acdc_dagster.prefix.examine.cache import predicted_hit_rate, simulated_hit_rate
 from acdc_dagster.prefix.examine.columns import columns_of
 from acdc_dagster.prefix.examine.diagnosis import Diagnosis, diagnose
