@@ -24,4 +24,4 @@ class Speculation(Declared):
     method: Method
     tokens: int = Field(ge=1)
     model_path: str | None = None
-    schedule: list[tuple[int, int, int]] = Field(default_factory=list)
+    schedule: list[tuple[int, int, int]] = Field(default_factory=list[tuple[int, int, int]])
