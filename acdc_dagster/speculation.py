@@ -1,12 +1,15 @@
 """Speculation as a plan or a declaration says it; an engine's adapter translates it."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from acdc_dagster.declared import Declared
 
 Method = Literal["draft_model", "eagle", "eagle3", "ngram", "suffix"]
+
+# No tuple: the schema of one is more than what samples of a declaration can be made of.
+Range = Annotated[list[int], Field(min_length=3, max_length=3)]
 
 
 class Speculation(Declared):
@@ -24,4 +27,4 @@ class Speculation(Declared):
     method: Method
     tokens: int = Field(ge=1)
     model_path: str | None = None
-    schedule: list[tuple[int, int, int]] = Field(default_factory=list[tuple[int, int, int]])
+    schedule: list[Range] = Field(default_factory=list[Range])

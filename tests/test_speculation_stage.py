@@ -14,7 +14,7 @@ from support_planner import TablesOf, declared, deployed, fill, planned
 
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import DeclarationError
-from acdc_dagster.speculation import Speculation
+from acdc_dagster.speculation import Method, Speculation
 from acdc_dagster.tables import Tables
 
 NGRAM = {"method": "ngram", "tokens": 3}
@@ -30,7 +30,7 @@ def with_model(deployment: Deployment, **place: Any) -> Deployment:
     return Deployment.load(deployment.root, "local")
 
 
-def ran(tables: Tables, revision: str, method: str | None, accepted: list[int]) -> None:
+def ran(tables: Tables, revision: str, method: Method | None, accepted: list[int]) -> None:
     """One run of the job in `history`, with 10,000 drafts."""
     speculation = None if method is None else Speculation(method=method, tokens=3)
     row = {

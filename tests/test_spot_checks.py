@@ -1,15 +1,18 @@
 """The sample that a person reads: what is in it, and how the UI shows it."""
 
+import json
 from typing import Any
 
 import dagster as dg
 from support import Declare
 from support_outputs import PARTITION, REFUSED, STOP, Lineage, lineage
+from vision_model import image_part, png
 
 from acdc_dagster.definitions import build
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.lineage import markdown
-from acdc_dagster.reconcile.spot_checks import spot_check
+from acdc_dagster.reconcile.spot_checks import asked_as_text, spot_check
+from acdc_dagster.requests.body import CHAT, COMPLETIONS
 
 
 def sampled(made: Lineage) -> dict[str, tuple[Any, ...]]:
@@ -48,6 +51,15 @@ def test_few_rows_are_all_shown(deployment: Deployment, declare: Declare) -> Non
     assert sampled(made).keys() == {"a", "b"}
     made.tables.replace("outputs", PARTITION, made.tables.read("outputs").clear())
     assert sampled(made) == {}
+
+
+def test_what_is_no_text_is_told_as_such() -> None:
+    """Token ids are listed, and an image is marked."""
+    body = '{"model": "m", "prompt": [5, 17]}'
+    assert asked_as_text(COMPLETIONS, body) == "token ids: 5, 17"
+    content = [image_part(png(200)), {"type": "text", "text": "What is it?"}]
+    chat = json.dumps({"model": "m", "messages": [{"role": "user", "content": content}]})
+    assert asked_as_text(CHAT, chat) == "user: [image]\nWhat is it?"
 
 
 def test_what_a_model_writes_stays_text() -> None:

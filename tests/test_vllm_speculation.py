@@ -43,7 +43,9 @@ def test_vllms_own_words() -> None:
         "num_speculative_tokens": 3,
         "model": "/head",
     }
-    ngram = arguments(Speculation(method="ngram", tokens=5, schedule=SCHEDULE))
+    ngram = arguments(
+        Speculation(method="ngram", tokens=5, schedule=[list(each) for each in SCHEDULE])
+    )
     assert ngram["num_speculative_tokens"] == 5
     assert ngram["num_speculative_tokens_per_batch_size"] == SCHEDULE
     assert ngram["prompt_lookup_min"] == 2
@@ -51,7 +53,7 @@ def test_vllms_own_words() -> None:
 
 def test_a_schedule_that_would_be_dropped() -> None:
     """Under data parallelism and for suffix look-up the length for full batches stands alone."""
-    spoken = Speculation(method="ngram", tokens=5, schedule=SCHEDULE)
+    spoken = Speculation(method="ngram", tokens=5, schedule=[list(each) for each in SCHEDULE])
     locked = arguments(spoken, data_parallel_size=2)
     assert locked["num_speculative_tokens"] == 2
     assert "num_speculative_tokens_per_batch_size" not in locked
@@ -85,7 +87,7 @@ def test_settings_of_an_earlier_version_are_read() -> None:
 @pytest.mark.engine
 def test_an_engine_drafts_and_answers_as_without(model_path: Path) -> None:
     """N-gram look-up with a schedule: drafts are made and accepted, and the answer is the same."""
-    spoken = Speculation(method="ngram", tokens=4, schedule=[(1, 2, 4), (3, 8, 1)])
+    spoken = Speculation(method="ngram", tokens=4, schedule=[[1, 2, 4], [3, 8, 1]])
     texts: list[str | None] = []
     for speculation in (None, spoken):
         engine = started(model_path, speculation=speculation)

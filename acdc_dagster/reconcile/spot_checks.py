@@ -7,6 +7,7 @@ import polars as pl
 
 from acdc_dagster.job import Job
 from acdc_dagster.requests.body import ChatBody, parse_body
+from acdc_dagster.requests.message import Message
 from acdc_dagster.tables import Tables
 
 # Rows of the sample: a share, but never fewer nor more than a person can make use of.
@@ -42,7 +43,7 @@ def spot_check(job: Job, tables: Tables, partition: str) -> pl.DataFrame:
         .filter(pl.col("custom_id").is_in(asked_as["asked"].implode()))
         .select(pl.col("custom_id").alias("asked"), "endpoint", "body")
     )
-    prompts = [_prompt(*asked) for asked in bodies.select("endpoint", "body").iter_rows()]
+    prompts = [asked_as_text(*asked) for asked in bodies.select("endpoint", "body").iter_rows()]
     inputs = bodies.select("asked", pl.Series("input", prompts, dtype=pl.String))
     sample = (
         rows.join(asked_as, on="custom_id")
@@ -53,9 +54,14 @@ def spot_check(job: Job, tables: Tables, partition: str) -> pl.DataFrame:
     return sample
 
 
-def _prompt(endpoint: str, body: str) -> str:
-    """What a request asks, as text: its prompt, or its messages with their roles."""
+def asked_as_text(endpoint: str, body: str) -> str:
+    """What a request asks: its prompt, or its messages with their roles and marks for images."""
     request = parse_body(endpoint, body)
-    if not isinstance(request, ChatBody):
-        return request.text
-    return "\n\n".join(f"{message.role}: {message.text()}" for message in request.messages)
+    if isinstance(request, ChatBody):
+        return "\n\n".join(f"{message.role}: {_content(message)}" for message in request.messages)
+    text = request.text
+    return text if isinstance(text, str) else f"token ids: {', '.join(map(str, text))}"
+
+
+def _content(message: Message) -> str:
+    return "\n".join([*["[image]"] * len(message.image_urls()), message.text()])

@@ -19,7 +19,8 @@ def speculative_arguments(settings: EngineSettings) -> dict[str, Any]:
     wanted = settings.speculation
     if wanted is None:
         return {}
-    tokens, schedule = wanted.tokens, wanted.schedule
+    tokens = wanted.tokens
+    schedule = [(first, last, drafts) for first, last, drafts in wanted.schedule]
     ranks = int(settings.extra.get("data_parallel_size", 1))
     if schedule and (ranks > 1 or wanted.method == "suffix"):
         tokens, schedule = schedule[-1][2], []

@@ -130,7 +130,7 @@ def _schedule(
     limits: EngineLimits,
     drafts: int,
     margin: float,
-) -> list[tuple[int, int, int]]:
+) -> list[list[int]]:
     """Lengths for the smaller batches of a job's end, where no prompts are left; by powers of two.
 
     Each range takes what is best for its largest batch. Empty if all are as long as `drafts`.
@@ -141,11 +141,11 @@ def _schedule(
         (size, _best(gains(costs, Running(float(size), running.context), acceptance), margin))
         for size in smaller
     ]
-    ranges: list[tuple[int, int, int]] = []
+    ranges: list[list[int]] = []
     first = 1
     for last, tokens in [*tiers, (max(limits.sequences, full), drafts)]:
         if ranges and ranges[-1][2] == tokens:
             first, *_ = ranges.pop()
-        ranges.append((first, last, tokens))
+        ranges.append([first, last, tokens])
         first = last + 1
     return ranges if len(ranges) > 1 else []
