@@ -217,7 +217,7 @@ def test_the_graph_shows_what_is_materialised(page: Page, pictures: Path) -> Non
     graph = open_graph(page, JOB)
     filled = "100% filled" if PICTURES else "33% filled"
     expect(graph.filter(has_text=filled)).to_have_count(len(STAGES))
-    expect(graph.filter(has_text="outputs")).to_contain_text("7 / 7 Passed")
+    expect(graph.filter(has_text="outputs")).to_contain_text("8 / 8 Passed")
     page.screenshot(path=pictures / "asset_graph.png")
 
 
