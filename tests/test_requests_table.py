@@ -159,6 +159,16 @@ def test_nested_columns(deployment: Deployment, declare: Declare) -> None:
     assert contents(take(job, rows, deployment)) == {"a": "Pan: iron+new"}
 
 
+def test_integers_of_any_size(deployment: Deployment, declare: Declare, tables: TablesOf) -> None:
+    """Numbers of 128 bits are ids and text like smaller ones."""
+    rows = pl.DataFrame({"id": [2**70, 7], "title": [-(2**90), None]}).cast(pl.Int128)
+    job = over_table(declare, "items.parquet", prompt="{{ title | default('none') }}")
+    store(deployment.root / "items.parquet", rows)
+    take_in(job, deployment, tables(job), "all")
+    taken = drain(open_source(job, deployment))
+    assert contents(taken) == {f"{2**70}": f"{-(2**90)}", "7": "none"}
+
+
 def test_no_rows(deployment: Deployment, declare: Declare) -> None:
     """A table without rows gives no requests and no fault."""
     rows = pl.DataFrame(schema={"id": pl.String, "title": pl.String})
