@@ -188,18 +188,19 @@ class Tables:
         group = min(max(int(_ROW_GROUP_BYTES / max(row_bytes, 1.0)), 1), _ROW_GROUP)
         with _storage(f"write {self.uri(name)}"):
             table = self._made(name, target)
-            with stream.reading() as reader:
-                write_deltalake(
-                    table,
-                    reader,
-                    mode="overwrite",
-                    predicate=predicate,
-                    schema_mode="merge" if schema is not None else None,
-                    writer_properties=_writer(group),
-                    commit_properties=CommitProperties(
-                        app_transactions=[Transaction(*mark) for mark in (marks or {}).items()]
-                    ),
-                )
+        # What making the frames raises is no fault of the storage, so it passes outside of it.
+        with stream.reading() as reader, _storage(f"write {self.uri(name)}"):
+            write_deltalake(
+                table,
+                reader,
+                mode="overwrite",
+                predicate=predicate,
+                schema_mode="merge" if schema is not None else None,
+                writer_properties=_writer(group),
+                commit_properties=CommitProperties(
+                    app_transactions=[Transaction(*mark) for mark in (marks or {}).items()]
+                ),
+            )
 
     def mark(self, name: TableName, key: str) -> int | None:
         """The number that a commit of the table left by that name; None if none did."""

@@ -390,3 +390,25 @@ def test_prompts_made_of_pieces_are_the_templates_own(
     assert sum(ids is not None for ids in wanted) > 60
     _, made = sorted_prompts(Model("m", model, "r", 2**20), CHAT, bodies)
     assert made == wanted
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ['{"a":' + "[" * 2000 + "]" * 2000 + "}", '{"a": ' + "9" * 5000 + "}"],
+    ids=["deep", "long number"],
+)
+def test_arguments_that_cannot_be_held_reject_their_row_alone(
+    model_path: Path, arguments: str
+) -> None:
+    """Earlier arguments that are nested too deeply, or a number too long, refuse one request."""
+    bodies = [
+        {"model": "m", "messages": [said("user", "Hi"), said("assistant", None, tool_calls=[made])]}
+        for made in (call("f", "{}"), call("f", arguments))
+    ]
+    sorter, ids = sorted_prompts(Model("m", model_path, "r", 2048), CHAT, bodies)
+    assert [found is None for found in ids] == [False, True]
+    ((custom_id, code, message),) = [
+        (found.custom_id, found.code, found.message) for found in sorter.refused
+    ]
+    assert (custom_id, code) == ("1", "invalid_value")
+    assert "arguments of an earlier tool call" in message

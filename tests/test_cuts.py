@@ -104,6 +104,7 @@ def test_the_beginning_stays_and_the_rows_are_counted(
         ("x | truncate_chars", "takes one number"),
         ("x | truncate_chars(0)", "takes one number"),
         ("x | truncate_chars(-1)", "takes one number"),
+        ("x | truncate_chars(99999999999999999999999)", "from 1 to 2147483647"),
         ("x | truncate_tokens(true)", "takes one number"),
         ("x | truncate_tokens('5')", "takes one number"),
         ("x | truncate_tokens(n)", "takes one number"),

@@ -11,6 +11,7 @@ from support import MODEL, Declare, Taken, request_line, take_files
 
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.job import Job
+from acdc_dagster.prefix.identity import settings_of
 from acdc_dagster.requests.body import CHAT, ChatBody, parse_body
 from acdc_dagster.requests.rejected import Rejection
 from acdc_dagster.requests.stage import take_in
@@ -478,6 +479,15 @@ def test_properties_come_in_their_declared_order(tmp_path: Path) -> None:
     assert "propertyOrdering" not in given["schema"]
 
 
+@pytest.mark.parametrize(("given", "seed"), [(-1, 2**32 - 1), (-2, -2), (0, 0)])
+def test_every_gemini_seed_stays_a_seed(tmp_path: Path, given: int, seed: int) -> None:
+    """A seed of -1, which would be none to the engine, becomes one that no other request has."""
+    body = the_body(tmp_path, gemini(generationConfig={"seed": given, "temperature": 1}))
+    assert body["seed"] == seed
+    parsed = parse_body(CHAT, json.dumps(body))
+    assert settings_of(parsed, {}).deterministic
+
+
 def test_json_without_a_schema_is_any_object(tmp_path: Path) -> None:
     """The MIME type alone asks for JSON of any shape."""
     body = the_body(tmp_path, gemini(generationConfig=JSON))
@@ -499,6 +509,10 @@ def test_json_without_a_schema_is_any_object(tmp_path: Path) -> None:
         ({"generationConfig": {"responseSchema": {"type": "STRING"}}}, "responseMimeType"),
         ({"generationConfig": {"temperature": 2.5}}, "temperature"),
         ({"generationConfig": {"topK": 1.5}}, "topK"),
+        (
+            {"generationConfig": {**JSON, "responseSchema": {"minItems": "9" * 5000}}},
+            "minItems",
+        ),
         ({"generationConfig": {"topK": 1, "top_k": 1}}, "topK twice"),
         ({"generationConfig": {**JSON, "responseSchema": {"type": "TEXT"}}}, "responseSchema.type"),
         ({"generationConfig": {**JSON, "responseSchema": {"example": 1}}}, "example"),

@@ -500,6 +500,36 @@ def test_what_does_not_fit_together_is_named(
     assert named in rejection.message
 
 
+DEEP: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "parameters of f": lambda schema: {
+        "tools": [{"type": "function", "function": {"name": "f", "parameters": schema}}],
+        "tool_choice": "required",
+    },
+    "structured_outputs.json": lambda schema: {"structured_outputs": {"json": schema}},
+    "response_format.json_schema.schema": lambda schema: {
+        "response_format": {"type": "json_schema", "json_schema": {"schema": schema}}
+    },
+}
+
+
+@pytest.mark.parametrize("named", DEEP)
+def test_a_schema_that_cannot_be_walked_is_named(tmp_path: Path, named: str) -> None:
+    """A schema of 256 levels is taken; one of 257, or almost as deep as a parser goes, is not."""
+    lines = [
+        request_line(f"{levels}", **DEEP[named]({"items": "DEEP"})).replace(
+            '"DEEP"', '{"items":' * (levels - 2) + '{"minItems":1}' + "}" * (levels - 2)
+        )
+        for levels in (256, 257, 900)
+    ]
+    taken = take(tmp_path, *lines)
+    assert taken.requests["custom_id"].to_list() == ["256"]
+    assert [(found.custom_id, found.code) for found in taken.rejections] == [
+        ("257", "invalid_value"),
+        ("900", "invalid_value"),
+    ]
+    assert all(f"body: {named} is nested too deeply" in found.message for found in taken.rejections)
+
+
 VECTOR = {"model": MODEL, "input": "A plum"}
 
 

@@ -159,6 +159,123 @@ def test_nested_columns(deployment: Deployment, declare: Declare) -> None:
     assert contents(take(job, rows, deployment)) == {"a": "Pan: iron+new"}
 
 
+def test_integers_of_any_size(deployment: Deployment, declare: Declare, tables: TablesOf) -> None:
+    """Numbers of 128 bits are ids and text like smaller ones."""
+    rows = pl.DataFrame({"id": [2**70, 7], "title": [-(2**90), None]}).cast(pl.Int128)
+    job = over_table(declare, "items.parquet", prompt="{{ title | default('none') }}")
+    store(deployment.root / "items.parquet", rows)
+    take_in(job, deployment, tables(job), "all")
+    taken = drain(open_source(job, deployment))
+    assert contents(taken) == {f"{2**70}": f"{-(2**90)}", "7": "none"}
+
+
+DAY = 86_400 * 10**6  # microseconds
+DAYS, MICROSECONDS = pl.Date(), pl.Datetime("us")
+FAR_MOMENTS = {
+    "the day after the last": (DAYS, 2_932_897, 2_932_896),
+    "the day before the first": (DAYS, -719_163, -719_162),
+    "a day that is no date at all": (DAYS, 300_000_000, 0),
+    "a time after the last": (MICROSECONDS, 2_932_897 * DAY, 2_932_897 * DAY - 1),
+    "a time before the first": (MICROSECONDS, -719_162 * DAY - 1, -719_162 * DAY),
+    "a time that is none at all": (pl.Datetime("ms"), 2**62, 0),
+    "a time with a zone": (pl.Datetime("us", "Asia/Tokyo"), 2**62, 0),
+    "a time that its zone moves": (pl.Datetime("us", "America/New_York"), -719_162 * DAY, 0),
+    "a duration": (pl.Duration("ms"), 2**62, 1),
+    "one of a list": (pl.List(DAYS), [0, None, 2_932_897], [0, None]),
+    "one of a struct": (
+        pl.Struct({"a": DAYS, "b": pl.Int64}),
+        {"a": 2_932_897, "b": 1},
+        {"a": None, "b": 1},
+    ),
+}
+
+
+def moments(dtype: Any, far: object, near: object) -> pl.Series:
+    """A far moment between two near ones and a null, each given as the number in the file."""
+    numbers = pl.Series("when", [near, far, near, None], strict=False)
+    if isinstance(dtype, pl.Datetime) and dtype.time_zone is not None:
+        return numbers.cast(pl.Datetime("us", "UTC")).dt.convert_time_zone(dtype.time_zone)
+    return numbers.cast(dtype)
+
+
+@pytest.mark.parametrize("end", ["", "{% if true %}{% endif %}"], ids=["columns", "rows"])
+@pytest.mark.parametrize("case", FAR_MOMENTS)
+def test_a_moment_beyond_python_rejects_its_row_alone(
+    deployment: Deployment, declare: Declare, case: str, end: str
+) -> None:
+    """A value outside of the years 1 to 9999 is named with its column, in the prompt or the id."""
+    when = moments(*FAR_MOMENTS[case])
+    rows = pl.DataFrame({"id": ["a", "b", "c", "d"], "when": when})
+    job = over_table(declare, "items.parquet", prompt="{{ when | default('-') }}" + end)
+    taken = take(job, rows, deployment)
+    assert list(contents(taken)) == ["a", "c", "d"]
+    assert taken.requests["line"].to_list() == [1, 3, 4]
+    (rejection,) = taken.rejections
+    assert (rejection.line, rejection.custom_id) == (2, "b")
+    assert rejection.code == "invalid_value"
+    assert "'when'" in rejection.message
+    far = FAR_MOMENTS[case][1]
+    assert json.loads(rejection.original)["id"] == "b"
+    assert str(far if isinstance(far, int) else 2_932_897) in rejection.original.decode()
+
+    job = over_table(declare, "ids.parquet", prompt="x", source={"id_column": "when"})
+    taken = take(job, rows[:2], deployment)
+    assert taken.requests["line"].to_list() == [1]
+    assert [(found.line, found.custom_id) for found in taken.rejections] == [(2, None)]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "far"),
+    [
+        (pl.Date(), 300_000_000),
+        (pl.Date(), 2_932_897),
+        (pl.Datetime("us"), 2**62),
+        (pl.Datetime("us", "UTC"), -(2**62)),
+    ],
+)
+@pytest.mark.parametrize("cadence", ["hourly", "daily", "weekly", "monthly"])
+def test_a_moment_beyond_python_is_in_no_partition(
+    deployment: Deployment, declare: Declare, dtype: pl.DataType, far: int, cadence: str
+) -> None:
+    """It is counted and told of, and costs no other row."""
+    if cadence == "hourly" and dtype == pl.Date:
+        dtype, far = pl.Datetime("ms"), 2**62
+    rows = pl.DataFrame({"id": ["a", "b", "c"], "title": "x", "day": pl.Series([0, far, None])})
+    key = "1970-01-01-00:00" if cadence == "hourly" else "1970-01-01"
+    job = over_table(declare, "items.parquet", **by_day(cadence, start=date(1970, 1, 1)))
+    taken = take(job, rows.with_columns(pl.col("day").cast(dtype)), deployment, key)
+    assert list(contents(taken)) == ["a"]
+    assert taken.rejections == []
+    told = " ".join(taken.warnings)
+    assert "1 row(s)" in told
+    assert "have no value in the partition column 'day'" in told
+    assert "years 1 to 9999 in the partition column 'day'" in told
+
+
+@pytest.mark.parametrize(
+    ("values", "cadence", "said"),
+    [
+        ([["a"]], "static", "List(String)"),
+        ([{"a": 1}], "static", "Struct"),
+        ([b"a"], "static", "Binary"),
+        ([timedelta(1)], "daily", "Duration"),
+        ([date(1970, 1, 1)], "hourly", "no hours"),
+    ],
+)
+def test_a_column_that_can_be_no_partition_key_is_named(
+    deployment: Deployment, declare: Declare, values: list[object], cadence: str, said: str
+) -> None:
+    """With its type, and with what to name instead."""
+    declared = {"keys": ["a"]} if cadence == "static" else {"start": date(1970, 1, 1)}
+    job = over_table(declare, "items.parquet", **by_day(cadence, **declared))
+    rows = pl.DataFrame({"id": ["a"], "title": ["x"], "day": values})
+    with pytest.raises(SourceError) as caught:
+        take(job, rows, deployment, "a")
+    assert "source.partition_column is 'day'" in caught.value.problem
+    assert said in caught.value.problem
+    assert "Name a column" in caught.value.remedy
+
+
 def test_no_rows(deployment: Deployment, declare: Declare) -> None:
     """A table without rows gives no requests and no fault."""
     rows = pl.DataFrame(schema={"id": pl.String, "title": pl.String})

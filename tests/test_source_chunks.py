@@ -89,6 +89,7 @@ ROWS = pl.DataFrame(
     {
         "text": ["a", "", None, "häß", "b" * 40, "c", "d"],
         "number": [1, None, 0, 4, 5, 6, 7],
+        "wide": pl.Series([2**70, None, 0, 4, 5, 6, 7], dtype=pl.Int128),
         "share": [0.5, None, 0.0, 1.5, 2.5, 3.5, 4.5],
         "when": [date(2026, 11, day) for day in range(1, 8)],
         "yes": [True, None, False, True, True, True, False],

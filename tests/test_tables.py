@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from polars.exceptions import ComputeError
 
 from acdc_dagster import datafiles
 from acdc_dagster.errors import ShardTakenError
@@ -173,8 +174,11 @@ def test_frames_are_written_in_one_commit(tmp_path: Path) -> None:
     assert tables.count("request_map") == 0
 
 
-def test_frames_that_cannot_be_made_leave_the_table_as_it_was(tmp_path: Path) -> None:
-    """What making them raises comes out as it is, and nothing is committed."""
+@pytest.mark.parametrize("fault", [KeyError("gone"), ComputeError("gone"), OSError("gone")])
+def test_frames_that_cannot_be_made_leave_the_table_as_it_was(
+    tmp_path: Path, fault: Exception
+) -> None:
+    """What making them raises comes out as it is, no fault of the storage; nothing is committed."""
     tables = Tables(str(tmp_path), "job")
     tables.replace("request_map", "a", lines(range(3)))
 
@@ -182,9 +186,9 @@ def test_frames_that_cannot_be_made_leave_the_table_as_it_was(tmp_path: Path) ->
         yield lines(range(10))
         # Another table may be read while this one is written.
         assert tables.count("request_map") == 3
-        raise KeyError("gone")
+        raise fault
 
-    with pytest.raises(KeyError, match="gone"):
+    with pytest.raises(type(fault), match="gone"):
         tables.replace("request_map", "a", frames())
     assert tables.count("request_map") == 3
 

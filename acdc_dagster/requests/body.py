@@ -20,6 +20,7 @@ from acdc_dagster.requests.sampling import (
     Named,
     TokenId,
     check_asked,
+    check_levels,
 )
 from acdc_dagster.requests.tool_choice import ToolChoice, check_tool_choice
 
@@ -260,6 +261,8 @@ def check_body(body: Body) -> None:
         return
     for number, message in enumerate(body.messages):
         _check_message(f"body: messages[{number}]", message)
+    for tool in body.tools or ():
+        check_levels(f"body: parameters of {tool.function.name}", tool.function.parameters)
     check_tool_choice(body.tool_choice, body.tools, body.parallel_tool_calls, body)
     if body.continue_final_message and body.add_generation_prompt:
         raise Refused(

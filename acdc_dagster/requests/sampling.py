@@ -4,13 +4,16 @@ Fields that vLLM's server takes and that are not here change the answer, or what
 a way that a batch cannot give: an unknown field rejects its row by name.
 """
 
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, cast
 
 from msgspec import Meta, Struct
 
 from acdc_dagster.requests.refused import Refused
 
 _MOST_INT = 2**63 - 1
+# Levels of a JSON schema: Python and the engine walk it by recursion.
+MOST_LEVELS = 256
 # Choices of one request, as in the OpenAI API.
 MOST_CHOICES = 128
 # Alternatives to a token; vLLM's own limit, unless the engine is started with another.
@@ -114,6 +117,32 @@ class ChatAsked(Asked, frozen=True, gc=False, forbid_unknown_fields=True, kw_onl
     include_reasoning: Literal[True] | None = None
 
 
+def check_levels(at: str, value: object) -> None:
+    """See that JSON can be walked by recursion.
+
+    Args:
+        at: Where it stands, for the message.
+        value: As `msgspec` decodes it.
+
+    Raises:
+        Refused: It has more than `MOST_LEVELS` levels of objects and lists.
+    """
+    level = [value]
+    for _ in range(MOST_LEVELS):
+        level = [child for parent in level for child in _children(parent)]
+        if not any(isinstance(child, dict | list) for child in level):
+            return
+    raise Refused(
+        "invalid_value", f"{at} is nested too deeply: more than {MOST_LEVELS} levels of JSON."
+    )
+
+
+def _children(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return cast("dict[str, object]", value).values()
+    return cast("list[object]", value) if isinstance(value, list) else ()
+
+
 def check_asked(body: Asked) -> None:
     """See what types cannot say.
 
@@ -121,6 +150,10 @@ def check_asked(body: Asked) -> None:
         Refused: Names what does not fit together.
     """
     wanted, structure = body.response_format, body.structured_outputs
+    if wanted is not None and wanted.json_schema is not None:
+        check_levels("body: response_format.json_schema.schema", wanted.json_schema.schema)
+    if structure is not None:
+        check_levels("body: structured_outputs.json", structure.json)
     if wanted is not None and wanted.type == "json_schema" and wanted.json_schema is None:
         raise Refused("missing_required_parameter", "body: response_format.json_schema is missing.")
     if structure is not None:

@@ -11,6 +11,7 @@ import msgspec
 
 from acdc_dagster.requests.body import ChatBody
 from acdc_dagster.requests.message import Message, TextPart, Tool
+from acdc_dagster.requests.refused import Refused
 
 
 def conversation(
@@ -24,6 +25,9 @@ def conversation(
         developer: The template knows the role `developer`; else such a message is a system
             message, and all system messages are joined to one at the head.
         image: What is written for an image where a content is one text: before it, each in a line.
+
+    Raises:
+        Refused: The arguments of an earlier call are JSON that Python cannot hold.
     """
     messages = [_message(message, parts=parts, image=image) for message in body.messages]
     if developer or all(message.role != "developer" for message in body.messages):
@@ -86,6 +90,12 @@ def _arguments(text: str) -> dict[str, Any]:
         arguments: Any = json.loads(text or "{}")
     except json.JSONDecodeError:
         return {}
+    except (RecursionError, ValueError):  # the latter for a number of thousands of digits
+        raise Refused(
+            "invalid_value",
+            "The arguments of an earlier tool call are nested too deeply, or hold a number of too "
+            "many digits.",
+        ) from None
     return cast("dict[str, Any]", arguments) if isinstance(arguments, dict) else {}
 
 

@@ -23,6 +23,10 @@ from acdc_dagster.requests.files.gemini_request import (
 from acdc_dagster.requests.files.openapi_schema import json_schema
 from acdc_dagster.requests.refused import Refused
 
+# What the seed -1 becomes, which is "no seed" to vLLM: a Gemini seed has 32 bits, so this is the
+# seed of no other request.
+_NAMED_SEED = 2**32 - 1
+
 
 def body_of_request(request: bytes, model: str) -> dict[str, Any]:
     """The chat body for `model` that asks what `request` asks of a Gemini model.
@@ -41,7 +45,7 @@ def body_of_request(request: bytes, model: str) -> dict[str, Any]:
         top_p=config.top_p,
         top_k=_whole(config.top_k),
         stop=config.stop_sequences or None,
-        seed=config.seed,
+        seed=_NAMED_SEED if config.seed == -1 else config.seed,
         presence_penalty=config.presence_penalty,
         frequency_penalty=config.frequency_penalty,
         tools=[_tool(declared) for declared in declarations] or None,

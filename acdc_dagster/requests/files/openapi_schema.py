@@ -15,8 +15,8 @@ _TYPES = {"string", "number", "integer", "boolean", "array", "object", "null"}
 # They say how a value is stored or repeat what `enum` says, and are no formats of JSON Schema.
 _NO_FORMATS = {"enum", "int32", "int64", "float", "double"}
 
-# As JSON of a protocol buffer, an int64 may stand in quotes.
-_Count = Annotated[int, Meta(ge=0)] | Annotated[str, Meta(pattern="^[0-9]+$")]
+# As JSON of a protocol buffer, an int64 may stand in quotes; it has 19 digits at most.
+_Count = Annotated[int, Meta(ge=0)] | Annotated[str, Meta(pattern="^[0-9]+$", max_length=19)]
 
 
 class OpenApiSchema(

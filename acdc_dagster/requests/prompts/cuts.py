@@ -17,6 +17,7 @@ from jinja2 import TemplateSyntaxError, Undefined, nodes
 from acdc_dagster.errors import ModelError
 
 CHARS, TOKENS = "truncate_chars", "truncate_tokens"
+_MOST = 2**31 - 1  # more than any text has
 
 
 class Cutter(Protocol):
@@ -74,11 +75,11 @@ def cut_of(filter_: nodes.Filter) -> Cut | None:
     match filter_:
         case nodes.Filter(
             args=[nodes.Const(value=int(most))], kwargs=[], dyn_args=None, dyn_kwargs=None
-        ) if most > 0 and most is not True:
+        ) if 0 < most <= _MOST and most is not True:
             pass
         case _:
             raise TemplateSyntaxError(
-                f"{filter_.name} takes one number, at least 1, like {filter_.name}(500).",
+                f"{filter_.name} takes one number, from 1 to {_MOST}, like {filter_.name}(500).",
                 filter_.lineno,
             )
     read = [] if filter_.node is None else [filter_.node, *filter_.node.find_all(nodes.Name)]

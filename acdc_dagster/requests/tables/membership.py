@@ -4,7 +4,9 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+from acdc_dagster.errors import SourceError
 from acdc_dagster.job import Job
+from acdc_dagster.requests.tables.out_of_range import out_of_range
 
 _SHOWN = 3
 
@@ -17,6 +19,7 @@ class Membership:
         column: The column compared with the partition key.
         key: The Dagster partition key.
         nulls: Rows seen without a value in the column: no partition has them.
+        unreadable: Rows seen with a date outside of the years 1 to 9999 there: none has them.
         members: Rows seen of this partition.
         others: Some keys seen of other partitions.
     """
@@ -25,14 +28,23 @@ class Membership:
     column: str
     key: str
     nulls: int = 0
+    unreadable: int = 0
     members: int = 0
     others: set[str] = field(default_factory=set[str])
 
     def key_of(self, dtype: pl.DataType) -> pl.Expr:
-        """The Dagster partition key that a row belongs to, in the job's time zone."""
+        """The Dagster partition key that a row belongs to, in the job's time zone.
+
+        Raises:
+            SourceError: The column's type has no text to compare a key with, or no hours.
+        """
+        self._check(dtype)
         declared = self.job.declared.partitions
         cadence, begins_on = declared.cadence, declared.begins_on
         value = pl.col(self.column)
+        unreadable = out_of_range(value, dtype)
+        if unreadable is not None:
+            value = pl.when(~unreadable).then(value)
         if isinstance(dtype, pl.Datetime) and dtype.time_zone is not None:
             value = value.dt.convert_time_zone(self.job.declared.timezone)
             if cadence == "hourly":  # where summer time ends, Dagster names the second by offset
@@ -53,6 +65,19 @@ class Membership:
                     return value.dt.strftime("%Y-%m-%d")
         return value.cast(pl.String)
 
+    def _check(self, dtype: pl.DataType) -> None:
+        where = f"{self.job.folder / 'defs.yaml'}: source.partition_column"
+        if dtype.is_nested() or isinstance(dtype, (pl.Binary, pl.Duration, pl.Object)):
+            raise SourceError(
+                f"{where} is {self.column!r}, of the type {dtype}, which is no partition key.",
+                "Name a column of text, numbers, dates or times.",
+            )
+        if isinstance(dtype, pl.Date) and self.job.declared.partitions.cadence == "hourly":
+            raise SourceError(
+                f"{where} is {self.column!r}, of the type Date, which has no hours.",
+                "Name a column with times, or declare partitions of whole days.",
+            )
+
     def scan(self, rows: pl.LazyFrame) -> pl.LazyFrame:
         """The members among the rows of a scan, which may skip what it need not read."""
         return rows.filter(self.key_of(rows.collect_schema()[self.column]) == self.key)
@@ -62,6 +87,9 @@ class Membership:
         self.members = members
         absent = rows.filter(pl.col(self.column).is_null()).select(pl.len())
         self.nulls = absent.collect().item()
+        unreadable = out_of_range(pl.col(self.column), rows.collect_schema()[self.column])
+        if unreadable is not None:
+            self.unreadable = rows.select(unreadable.sum()).collect().item()
         if members == 0:
             key = self.key_of(rows.collect_schema()[self.column])
             self.others = set(rows.select(key=key).drop_nulls().head(1000).collect()["key"])
@@ -82,6 +110,12 @@ class Membership:
             told.append(
                 f"{self.nulls} row(s) of {place} have no value in the partition column "
                 f"{self.column!r}: they belong to no partition and no run takes them."
+            )
+        if self.unreadable:
+            told.append(
+                f"{self.unreadable} row(s) of {place} have a date outside of the years 1 to 9999 "
+                f"in the partition column {self.column!r}: they belong to no partition and no run "
+                "takes them."
             )
         if not self.members and self.others:
             some = ", ".join(map(repr, sorted(self.others)[:_SHOWN]))

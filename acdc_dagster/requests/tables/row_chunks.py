@@ -85,6 +85,8 @@ def _bytes_of(values: pl.Series) -> tuple[Any, Any]:
     """Lengths (a number for null), and the values end to end, as buffers."""
     if values.dtype.is_temporal() or values.dtype == pl.Boolean:
         values = values.to_physical().cast(pl.Int64)
+    if isinstance(values.dtype, (pl.Int128, pl.UInt128)):  # numpy has no integers of that size
+        values = values.cast(pl.String)
     if values.dtype.is_integer() or values.dtype.is_float():
         return values.is_null().to_numpy(), np.ascontiguousarray(values.fill_null(0).to_numpy())
     if values.dtype != pl.String:

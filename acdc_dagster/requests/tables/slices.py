@@ -9,6 +9,7 @@ import polars as pl
 
 from acdc_dagster.requests.refused import Refused
 from acdc_dagster.requests.tables.membership import Membership
+from acdc_dagster.requests.tables.out_of_range import out_of_range
 
 ROWS = 16_384
 
@@ -53,6 +54,38 @@ class Slice:
             [replace(line, number=order.search_sorted(line.number)) for line in bad],
         )
 
+    def readable(self, id_column: str | None) -> "Slice":
+        """The slice with rows as bad lines whose dates or times Python cannot hold.
+
+        Args:
+            id_column: What such a row is told by, if that can be read.
+        """
+        checks = {
+            name: check
+            for name, dtype in self.rows.schema.items()
+            if (check := out_of_range(pl.col(name), dtype)) is not None
+        }
+        if not checks:
+            return self
+        found = self.rows.select(**checks)
+        unreadable = found.select(pl.any_horizontal(pl.all())).to_series()
+        if not unreadable.any():
+            return self
+        bad = list(self.bad)
+        for at in unreadable.arg_true():
+            names = [name for name, is_bad in found.row(at, named=True).items() if is_bad]
+            row = self.rows[at : at + 1]
+            message = (
+                f"The column {', '.join(map(repr, names))} holds a date, time or duration beyond "
+                "what can be read (the years 1 to 9999)."
+            )
+            custom_id = None if id_column is None else as_text(row[id_column])[0]
+            # As numbers, which is how the file has them.
+            original = next(rows_as_json(row.with_columns(pl.col(names).to_physical())))
+            refused = Refused("invalid_value", message, custom_id)
+            bad.append(BadLine(int(self.places[at]), refused, original))
+        return Slice(self.rows.filter(~unreadable), self.places.filter(~unreadable), bad)
+
     @property
     def height(self) -> int:
         """Input rows of the partition in this slice."""
@@ -93,11 +126,15 @@ class ScannedTable:
 
 
 def as_text(values: pl.Series) -> pl.Series:
-    """Each value as Python's `str` writes it; null stays null."""
+    """Each value as Python's `str` writes it; null for null and what Python cannot hold."""
     if values.dtype == pl.String:
         return values
     if values.dtype.is_integer():
         return values.cast(pl.String)
+    unreadable = out_of_range(pl.col("value"), values.dtype)
+    if unreadable is not None:
+        kept = pl.when(~unreadable).then("value").alias("value")
+        values = values.to_frame("value").select(kept).to_series()
     texts = [None if value is None else str(value) for value in values.to_list()]
     return pl.Series(texts, dtype=pl.String)
 

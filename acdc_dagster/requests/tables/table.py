@@ -128,8 +128,8 @@ class TableSource:
         self._warnings.clear()
         self._bodies.forget()
         for rows in frames:
-            part = Slice(rows, pl.int_range(rows.height, eager=True))
-            yield from self._batches_of(part, first, as_text(rows[self.id_column]))
+            part = Slice(rows, pl.int_range(rows.height, eager=True)).readable(self.id_column)
+            yield from self._batches_of(part, first, as_text(part.rows[self.id_column]))
             first += rows.height
         self._warnings += self._bodies.warnings
 
@@ -185,7 +185,8 @@ class TableSource:
     def _slices(self, membership: Membership | None) -> Iterator[Slice]:
         self._check_unchanged()
         try:
-            yield from self._table.slices(self.wanted, membership)
+            for part in self._table.slices(self.wanted, membership):
+                yield part.readable(self._id_column)
         except BROKEN as error:
             self._check_unchanged()
             raise SourceError(
