@@ -22,6 +22,7 @@ from acdc_dagster.prefix.sorter import Sorter
 from acdc_dagster.prefix.text.chat import ChatTemplate
 from acdc_dagster.prefix.tokens.tokenizer import DisagreementError, ModelTokenizer
 from acdc_dagster.requests.rejected import rejected_rows
+from acdc_dagster.requests.taken_in import another_run, taken_in_by
 from acdc_dagster.schemas import row_schema
 from acdc_dagster.spool import Spool
 from acdc_dagster.tables import Tables
@@ -104,8 +105,11 @@ def sort_requests(
         UnfitError: A request of the evaluation set cannot run.
         ModelError: The tokenizer or the chat template cannot be used.
         SpaceError: There is no room for temporary files.
-        TableError: The storage refused; run the partition again.
+        IncompleteError: The tables of stage 1 are of different runs.
+        TableError: The storage refused, or another run took in the partition meanwhile; run the
+            partition again.
     """
+    taken_in = taken_in_by(tables, partition)
     tokenizer = ModelTokenizer(model.path, tell)
     sorter, mapped, evaluated = tokenised(
         tokenizer,
@@ -117,6 +121,8 @@ def sort_requests(
         apart,
         evaluation,
     )
+    if taken_in_by(tables, partition) != taken_in:
+        raise another_run(tables, partition)
     tables.replace("request_map", partition, mapped.frames())
     tables.replace("evaluation", partition, evaluated)
     refused = rejected_rows(sorter.refused)

@@ -17,9 +17,10 @@ from acdc_dagster.requests.incremental import Origin, Refreshed, refreshed
 from acdc_dagster.requests.intake import Intake, RepeatedIdsError
 from acdc_dagster.requests.prompts.cuts import Cutter
 from acdc_dagster.requests.rejected import rejected_rows
-from acdc_dagster.requests.source_chunks import changes, chunk_rows
+from acdc_dagster.requests.source_chunks import SourceChunk, changes, chunk_rows
 from acdc_dagster.requests.tables.delta_changes import UnclearError
 from acdc_dagster.requests.tables.table import TableSource
+from acdc_dagster.requests.taken_in import TakingIn
 from acdc_dagster.tables import Tables
 
 # Rejected rows that no job without a limit of its own fails for: so few, or so small a share.
@@ -71,8 +72,10 @@ def take_in(
         SourceError: The source is missing, lacks a column or broke while it was read; or more of
             its rows are no valid request than the job allows, then they are in `rejected`.
         ModelError: A row is to be cut by tokens, and the tokenizer is not there.
-        TableError: The storage refused; run the partition again.
+        TableError: The storage refused, or another run took in the same partition meanwhile; run
+            the partition again.
     """
+    run = TakingIn.begun(partition)
     source = source_of(job, deployment, partition, cutter)
     origin = Origin.of(job, deployment, source)
     unclear: list[str] = []
@@ -83,7 +86,7 @@ def take_in(
             unclear = [f"The source table was read in full, not only what changed: {reason}."]
         else:
             if found is not None:
-                return _carried_over(job, found, tables, partition, origin)
+                return _carried_over(job, found, tables, run, origin)
     intake = Intake(source, job.declared.model)
     before = tables.read("source_chunks", partition)
     too_many = False
@@ -97,7 +100,7 @@ def take_in(
                 partition,
                 frames,
                 row_bytes=0 if first is None else first.estimated_size() / max(first.height, 1),
-                marks=origin.marks(partition),
+                marks=origin.marks(partition) | run.marks,
             )
             break
         except RepeatedIdsError:
@@ -106,14 +109,30 @@ def take_in(
             too_many = True
             break
     rejected = rejected_rows(intake.rejections)
-    marks = (_NOT_WRITTEN if too_many else origin).marks(partition)
-    tables.replace("rejected", partition, rejected, stage="raw_requests", marks=marks)
     codes = _codes(rejected)
     if too_many:
+        marks = _NOT_WRITTEN.marks(partition) | run.marks
+        tables.replace("rejected", partition, rejected, stage="raw_requests", marks=marks)
         raise _too_many(job, tables.uri("rejected"), intake.input_rows, rejected, codes)
-    tables.replace("source_chunks", partition, chunk_rows(source.chunks))
+    _write_beside(tables, run, origin, rejected, source.chunks)
     warnings = [*unclear, *intake.warnings, *changes(before, source.chunks)]
     return RawStats(intake.input_rows, intake.requests, rejected.height, codes, warnings)
+
+
+def _write_beside(
+    tables: Tables,
+    run: TakingIn,
+    origin: Origin,
+    rejected: pl.DataFrame,
+    chunks: list[SourceChunk],
+) -> None:
+    """Write what stands beside `raw_requests`, which the run has written."""
+    marks = origin.marks(run.partition) | run.marks
+    run.check(tables, "raw_requests")
+    tables.replace("rejected", run.partition, rejected, stage="raw_requests", marks=marks)
+    run.check(tables, "raw_requests", "rejected")
+    tables.replace("source_chunks", run.partition, chunk_rows(chunks), marks=run.marks)
+    run.check(tables, "raw_requests", "rejected", "source_chunks")
 
 
 def _codes(rejected: pl.DataFrame) -> dict[str, int]:
@@ -153,13 +172,12 @@ def _refreshed(
 
 
 def _carried_over(
-    job: Job, found: Refreshed, tables: Tables, partition: str, origin: Origin
+    job: Job, found: Refreshed, tables: Tables, run: TakingIn, origin: Origin
 ) -> RawStats:
-    marks = origin.marks(partition)
+    marks = origin.marks(run.partition) | run.marks
     frames = (frame.with_columns(_prompt_version(job)) for frame in found.frames)
-    tables.replace("raw_requests", partition, frames, marks=marks)
-    tables.replace("rejected", partition, found.rejected, stage="raw_requests", marks=marks)
-    tables.replace("source_chunks", partition, chunk_rows([]))
+    tables.replace("raw_requests", run.partition, frames, marks=marks)
+    _write_beside(tables, run, origin, found.rejected, [])
     return RawStats(
         found.input_rows,
         found.requests,
