@@ -121,19 +121,21 @@ def sort_requests(
         apart,
         evaluation,
     )
+    # All temporary files are written to their ends before the first table is replaced.
+    frames, map_frames, image_frames = sorter.sorted(), mapped.frames(), sorter.images.frames()
     if taken_in_by(tables, partition) != taken_in:
         raise another_run(tables, partition)
-    tables.replace("request_map", partition, mapped.frames())
+    tables.replace("request_map", partition, map_frames)
     tables.replace("evaluation", partition, evaluated)
     refused = rejected_rows(sorter.refused)
     tables.replace("rejected", partition, refused, stage="sorted_requests")
     if len(sorter.images) or tables.count("images", partition):
         # A worker reads some images at a time: row groups of an eighth of the usual size.
         row_bytes = 8 * sorter.images.bytes / max(len(sorter.images), 1)
-        tables.replace("images", partition, sorter.images.frames(), row_bytes=row_bytes)
+        tables.replace("images", partition, image_frames, row_bytes=row_bytes)
     order = _Order(sorter.images, on_progress)
     row_bytes = narrowest(tokenizer.ids)().itemsize * sorter.tokens / max(sorter.requests, 1)
-    tables.replace("sorted_requests", partition, order.rows(sorter.sorted()), row_bytes=row_bytes)
+    tables.replace("sorted_requests", partition, order.rows(frames), row_bytes=row_bytes)
     lcp, lengths = order.lcp.values, order.lengths.values
     return SortedStats(
         requests=sorter.requests,
