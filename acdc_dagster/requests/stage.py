@@ -1,7 +1,5 @@
 """Stage 1: read the source, keep the valid requests, set the others aside with a reason."""
 
-import math
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -9,12 +7,12 @@ from itertools import chain
 import polars as pl
 
 from acdc_dagster.deployment import Deployment
-from acdc_dagster.errors import SourceError
 from acdc_dagster.job import Job
 from acdc_dagster.requests.batch import Source
 from acdc_dagster.requests.files.jsonl import RequestFiles, request_files
 from acdc_dagster.requests.incremental import Origin, Refreshed, refreshed
 from acdc_dagster.requests.intake import Intake, RepeatedIdsError
+from acdc_dagster.requests.limit import counts_by_code, may_be_rejected, too_many_rejected
 from acdc_dagster.requests.prompts.cuts import Cutter
 from acdc_dagster.requests.rejected import rejected_rows
 from acdc_dagster.requests.source_chunks import SourceChunk, changes, chunk_rows
@@ -23,12 +21,8 @@ from acdc_dagster.requests.tables.table import TableSource
 from acdc_dagster.requests.taken_in import TakingIn
 from acdc_dagster.tables import Tables
 
-# Rejected rows that no job without a limit of its own fails for: so few, or so small a share.
-_FEW, _SMALL_SHARE = 10, 0.05
 # What `rejected` is marked with where `raw_requests` is not written.
 _NOT_WRITTEN = Origin(asked=0, version=-1)
-# Rejected rows that a message shows.
-_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -109,11 +103,11 @@ def take_in(
             too_many = True
             break
     rejected = rejected_rows(intake.rejections)
-    codes = _codes(rejected)
+    codes = counts_by_code(rejected)
     if too_many:
         marks = _NOT_WRITTEN.marks(partition) | run.marks
         tables.replace("rejected", partition, rejected, stage="raw_requests", marks=marks)
-        raise _too_many(job, tables.uri("rejected"), intake.input_rows, rejected, codes)
+        raise too_many_rejected(job, tables, intake.input_rows, rejected, "raw_requests")
     _write_beside(tables, run, origin, rejected, source.chunks)
     warnings = [*unclear, *intake.warnings, *changes(before, source.chunks)]
     return RawStats(intake.input_rows, intake.requests, rejected.height, codes, warnings)
@@ -133,10 +127,6 @@ def _write_beside(
     run.check(tables, "raw_requests", "rejected")
     tables.replace("source_chunks", run.partition, chunk_rows(chunks), marks=run.marks)
     run.check(tables, "raw_requests", "rejected", "source_chunks")
-
-
-def _codes(rejected: pl.DataFrame) -> dict[str, int]:
-    return dict(Counter(sorted(rejected["code"])))
 
 
 def _refreshed(
@@ -182,7 +172,7 @@ def _carried_over(
         found.input_rows,
         found.requests,
         found.rejected.height,
-        _codes(found.rejected),
+        counts_by_code(found.rejected),
         found.warnings,
         found.carried,
     )
@@ -205,44 +195,6 @@ def _allowed(
 
 def _prompt_version(job: Job) -> pl.Expr:
     return pl.lit(job.prompt_version).alias("prompt_version")
-
-
-def may_be_rejected(rejected: int, rows: int, limit: float | None = None) -> bool:
-    """Whether so many of a source's rows may be rejected; never all of them.
-
-    Args:
-        limit: `max_rejected` of the job: a count if an int, a share if a float.
-    """
-    if rejected == rows:
-        return rows == 0
-    if limit is None:
-        return rejected <= _FEW or rejected <= _SMALL_SHARE * rows
-    return rejected <= (limit if isinstance(limit, int) else limit * rows)
-
-
-def _too_many(
-    job: Job, table: str, rows: int, rejected: pl.DataFrame, codes: dict[str, int]
-) -> SourceError:
-    where = job.folder / "defs.yaml"
-    counts = ", ".join(f"{code}: {count}" for code, count in codes.items())
-    examples = "".join(
-        f"\n  {source}:{line}: {message}"
-        for source, line, message in rejected.select("source", "line", "message")
-        .head(_SHOWN)
-        .iter_rows()
-    )
-    remedy = f"Mend the rows; all of them are in {table}."
-    if rejected.height < rows:
-        share = math.ceil(100 * rejected.height / rows) / 100
-        remedy += (
-            f" Or allow them: set max_rejected in {where} to {rejected.height} (rows) or {share} "
-            "(a share of the rows)."
-        )
-    return SourceError(
-        f"{rejected.height} of {rows} rows of {job.name} are no valid requests ({counts}); "
-        f"raw_requests was not written. The first:{examples}",
-        remedy,
-    )
 
 
 def source_of(
