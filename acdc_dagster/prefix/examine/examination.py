@@ -123,7 +123,7 @@ def examine(
         ],
         advice=[
             *_about_a_varying_piece(order.diagnosis(), chosen.tokenizer, lengths, fields),
-            *about_the_order(len(lcp), rates),
+            *about_the_order(len(lcp), rates, sharing(lcp, lengths)),
         ],
         warnings=warnings,
         can_run=may_be_rejected(rows_of_source(rejected), intake.input_rows, max_rejected),
