@@ -9,7 +9,7 @@ import polars as pl
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.job import Job
 from acdc_dagster.requests.batch import Source
-from acdc_dagster.requests.files.jsonl import RequestFiles, request_files
+from acdc_dagster.requests.files.jsonl import RequestFiles, local_files, request_files
 from acdc_dagster.requests.incremental import Origin, Refreshed, refreshed
 from acdc_dagster.requests.intake import Intake, RepeatedIdsError
 from acdc_dagster.requests.limit import counts_by_code, may_be_rejected, too_many_rejected
@@ -208,7 +208,9 @@ def source_of(
     source = job.declared.source
     options = deployment.environment.storage_options
     if source.requests is not None:
-        files = request_files(source.requests, partition, deployment.root, options)
-        return RequestFiles(files, job.declared.model)
+        pattern, root = source.requests, deployment.root
+        files = request_files(pattern, partition, root, options)
+        listed = (lambda: local_files(pattern, partition, root)) if "://" not in pattern else None
+        return RequestFiles(files, job.declared.model, listed=listed)
     place = (source.table or "").replace("{partition}", partition)
     return TableSource(job, deployment.resolve(place), options, partition, cutter)
