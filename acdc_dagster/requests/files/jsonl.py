@@ -123,8 +123,10 @@ class RequestFiles:
                     self._check(file)
                 except OSError as error:
                     raise _unreadable(file, error) from error
-        strange = set[Path | RemoteFile]() if self.listed is None else {*self.listed()}
-        for file in sorted(strange - {*self.files}, key=str):
+        known = {file for file in self.files if isinstance(file, Path)}
+        for file in [] if self.listed is None else self.listed():
+            if file in known:
+                continue
             raise SourceError(
                 f"{_name(file)} came while the request files were read.",
                 "Run the partition again when nobody writes to the files; nothing was written.",
