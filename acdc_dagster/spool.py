@@ -59,12 +59,19 @@ class Spool:
             self._writer.write_table(rows)
 
     def frames(self) -> Iterator[pl.DataFrame]:
-        """The frames again, in order; ends the spool's use."""
+        """The frames again, in order; ends the spool's use.
+
+        Raises:
+            SpaceError: There is no room for the last of them; raised by the call itself.
+        """
         if self._writer is None:
-            return
+            return iter(())
         with temporary_files():
             self._writer.close()
             self._file.seek(0)
+        return self._read()
+
+    def _read(self) -> Iterator[pl.DataFrame]:
         arrow: Any = pa
         with arrow.ipc.open_stream(self._file) as batches:
             for batch in batches:

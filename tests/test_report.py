@@ -155,6 +155,24 @@ def test_a_small_cache_shows_what_the_order_is_worth(tmp_path: Path, model_path:
     assert rates["prefix_order"] > 0.7
 
 
+def test_it_is_told_why_no_order_helps(tmp_path: Path, model_path: Path) -> None:
+    """Less than a block in common is another reason than nothing in common."""
+    short = [request_line(str(n), f"{n} is what I ask about") for n in range(20)]
+    found = report(tmp_path, short, "--tokenizer", model_path, "--block-size", 64)
+    assert found["sharing"] > 0.5
+    assert found["hit_rate"]["bound"] == 0
+    assert "shorter than a KV block of 64 tokens" in " ".join(found["advice"])
+    assert "next to nothing" not in " ".join(found["advice"])
+
+    def asked(number: int) -> str:
+        system = {"role": "system", "content": f"{number} " + "word " * 1000}
+        return request_line(str(number), messages=[system, {"role": "user", "content": "Hi"}])
+
+    found = report(tmp_path, map(asked, range(9)), "--tokenizer", model_path)
+    assert found["sharing"] < 0.005
+    assert "next to nothing" in " ".join(found["advice"])
+
+
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(("ids", "duplicates"), [("abab", 3), ("aaab", 3), ("abcd", 3), ("a", 0)])
 def test_duplicates_are_repeated_requests(tmp_path: Path, ids: str, duplicates: int) -> None:

@@ -4,13 +4,14 @@ import gzip
 import json
 import os
 import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import MODEL, Declare, Taken, request_line, take_files
+from support import MODEL, Declare, Taken, request_line, take_files, take_source
 
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import SourceError
@@ -18,7 +19,7 @@ from acdc_dagster.job import Job
 from acdc_dagster.requests.body import CHAT, COMPLETIONS, EMBEDDINGS, ChatBody, parse_body
 from acdc_dagster.requests.files.jsonl import RequestFiles
 from acdc_dagster.requests.rejected import Rejection
-from acdc_dagster.requests.stage import take_in
+from acdc_dagster.requests.stage import source_of, take_in
 from acdc_dagster.tables import Tables
 
 BOM = b"\xef\xbb\xbf"
@@ -755,6 +756,30 @@ def test_a_file_that_changes_while_it_is_read_stops(tmp_path: Path, added: bytes
         list(batches)
     with pytest.raises(SourceError, match="was changed while it was read"):
         list(source.batches())
+
+
+@pytest.mark.parametrize("then", ["changed", "gone", "come"])
+def test_the_files_are_of_one_moment(deployment: Deployment, declare: Declare, then: str) -> None:
+    """What happens to one file while a later one is read stops the run, and another is whole."""
+    first, last, late = (deployment.root / f"in{n}.jsonl" for n in (1, 2, 3))
+    first.write_text(request_line("a"))
+    last.write_text(request_line("b"))
+    job = over_files(declare, "in*.jsonl")
+    batches = source_of(job, deployment, "all").batches()
+    assert next(batches).requests["custom_id"].to_list() == ["a"]
+    assert next(batches).requests["custom_id"].to_list() == ["b"]
+    if then == "changed":
+        first.write_text(request_line("another"))
+    elif then == "gone":
+        first.unlink()
+    else:
+        late.write_text(request_line("c"))
+    named = late if then == "come" else first
+    with pytest.raises(SourceError, match=re.escape(str(named))):
+        list(batches)
+    left = [file for file in (first, last, late) if file.exists()]
+    again = take_source(source_of(job, deployment, "all"), MODEL)
+    assert again.input_rows == len(left)
 
 
 @pytest.mark.parametrize("named", ["field", "url", "custom_id"])

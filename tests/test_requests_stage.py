@@ -155,7 +155,7 @@ from acdc_dagster.tables import Tables
 
 intake._HELD = 100
 spill, spilled = intake._Ids._spill, []
-stage.RequestFiles = lambda files, model: jsonl.RequestFiles(files, model, batch_bytes=20_000)
+stage.RequestFiles = lambda files, model, listed: jsonl.RequestFiles(files, model, 20_000)
 
 def die_at_the_fifth(ids):
     spill(ids)

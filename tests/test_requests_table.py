@@ -362,6 +362,23 @@ def test_a_parquet_file_that_is_broken_anywhere(
     capfd.readouterr()  # polars writes its panics to stderr
 
 
+@pytest.mark.parametrize("table", ["items/*.parquet", "items", "items/2.parquet"])
+def test_a_parquet_file_without_bytes_is_named(
+    deployment: Deployment, declare: Declare, table: str
+) -> None:
+    """Its rows would be missing; a mark beside the files of a folder is none of them."""
+    job = over_table(declare, table, source={"format": "parquet"})
+    folder = deployment.root / "items"
+    folder.mkdir()
+    store(folder / "1.parquet", pl.DataFrame({"id": ["a"], "title": "x"}))
+    (folder / "2.parquet").touch()
+    with pytest.raises(SourceError, match=r"items/2\.parquet has no bytes"):
+        open_source(job, deployment)
+    store(folder / "2.parquet", pl.DataFrame({"id": ["b"], "title": "x"}))
+    (folder / "_SUCCESS").touch()
+    assert "b" in drain(open_source(job, deployment)).requests["custom_id"].to_list()
+
+
 @pytest.mark.parametrize("table", ["items.parquet", "items.csv", "items.ndjson"])
 def test_a_table_that_changes_while_it_is_read(
     deployment: Deployment, declare: Declare, table: str

@@ -1,5 +1,7 @@
 """Ids for rows without one: the same for the same content, however the table changes around it."""
 
+import json
+from hashlib import sha256
 from typing import Any
 
 import polars as pl
@@ -82,3 +84,36 @@ def test_a_prompt_without_columns_makes_no_ids(deployment: Deployment, declare: 
     job = over_table(declare, "items.parquet", "Hello", source={"make_ids": True})
     with pytest.raises(SourceError, match="make_ids"):
         take(job, pl.DataFrame({"title": ["Pan"]}), deployment)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_numbers_that_json_does_not_know_are_told_apart(
+    deployment: Deployment, declare: Declare, nested: bool
+) -> None:
+    """NaN, the infinities and null are four contents, in whatever order, and 1.5 is what it was."""
+    job = over_table(declare, "items.parquet", '{{ v | default("?") }}', source={"make_ids": True})
+    values = [float("nan"), float("inf"), float("-inf"), None, 1.5]
+
+    def ids(values: list[float | None]) -> list[str]:
+        cells = [{"a": [value]} for value in values] if nested else values
+        rows = pl.DataFrame({"v": cells}, strict=False)
+        return take(job, rows, deployment).requests["custom_id"].to_list()
+
+    found = ids(values)
+    assert len(set(found)) == 5
+    assert all(id_.endswith("-1") for id_ in found)
+    assert ids(values[::-1]) == found[::-1]
+    if not nested:
+        contents = ['{"v":"NaN"}', '{"v":"Infinity"}', '{"v":"-Infinity"}', '{"v":null}']
+        digests = [sha256(c.encode()).hexdigest()[:32] for c in [*contents, '{"v":1.5}']]
+        assert found == [f"{digest}-1" for digest in digests]
+
+
+def test_a_rejected_row_keeps_numbers_that_json_does_not_know(
+    deployment: Deployment, declare: Declare
+) -> None:
+    """Its `original` says which they were."""
+    job = over_table(declare, "items.parquet", "{{ title }} {{ v }}")
+    rows = {"id": ["a", "b"], "title": [None, "x"], "v": [float("-inf"), 1.0]}
+    (rejection,) = take(job, pl.DataFrame(rows), deployment).rejections
+    assert json.loads(rejection.original) == {"id": "a", "title": None, "v": "-Infinity"}

@@ -197,7 +197,7 @@ def taken(
     job = declare("batch", {"source": {"requests": "in/*.jsonl"}, "model": MODEL})
     monkeypatch.setattr(
         "acdc_dagster.requests.stage.RequestFiles",
-        lambda files, model: RequestFiles(files, model, batch_bytes=2000),
+        lambda files, model, listed: RequestFiles(files, model, 2000, listed),
     )
     return lambda: take_in(job, deployment, tables(job), "all").warnings
 

@@ -118,6 +118,7 @@ def materialise_sorted_requests(stage: Stage) -> Materialised:
         on_progress=_progress_line(stage),
         apart=apart(stage.job, stage.tables, stage.partition),
         evaluation=evaluation_requests(stage.job, TokenCutter(lambda: ModelTokenizer(model.path))),
+        job=stage.job,
     )
     stage.context.log.info(
         f"{stats.requests} requests, {stats.distinct} distinct, {stats.prompt_tokens} prompt "

@@ -97,7 +97,16 @@ class ImageStore:
 
         Requests with the same text before their images come in that order too, so that a worker
         reads the table from its beginning to its end.
+
+        Raises:
+            SpaceError: There is no room for the last images; raised by the call itself.
         """
+        if self._file is not None:
+            with temporary_files():
+                self._file.flush()
+        return self._frames()
+
+    def _frames(self) -> Iterator[pl.DataFrame]:
         rows: list[tuple[Any, ...]] = []
         held = 0
         for sha256, place in sorted(self._places.items()):

@@ -153,6 +153,7 @@ class Spill:
         with temporary_files():
             self._file: Any = TemporaryFile(prefix="acdc-sort-")  # noqa: SIM115 - lives as the run
             self._write(run, order)
+            self._file.flush()
             self.bytes = self._file.tell()
 
     def _write(self, run: Iterator[Sorted], order: IdOrder) -> None:

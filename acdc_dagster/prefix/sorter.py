@@ -131,12 +131,17 @@ class Sorter:
         return mapped
 
     def sorted(self) -> Iterator[Sorted]:
-        """All distinct requests in prefix order; ends the sorter's use."""
-        if self._spills:
-            self._spill()
-            frames = merged(self._spills, self._order, self._memory // 8)
-        else:
-            frames = self._run.sorted(self._settings.texts)
+        """All distinct requests in prefix order; ends the sorter's use.
+
+        Raises:
+            SpaceError: There is no room for what is still in memory; raised by the call itself.
+        """
+        if not self._spills:
+            return self._counted(self._run.sorted(self._settings.texts))
+        self._spill()
+        return self._counted(merged(self._spills, self._order, self._memory // 8))
+
+    def _counted(self, frames: Iterator[Sorted]) -> Iterator[Sorted]:
         for frame in frames:
             self.distinct += len(frame.tokens)
             if self._keys is not None:

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from acdc_dagster.errors import AcdcError
+from acdc_dagster.job import Job
 from acdc_dagster.models import Model
 from acdc_dagster.prefix.image_store import ImageStats, ImageStore
 from acdc_dagster.prefix.order import hit_rate, sharing
@@ -21,7 +22,9 @@ from acdc_dagster.prefix.sorted_rows import sorted_rows
 from acdc_dagster.prefix.sorter import Sorter
 from acdc_dagster.prefix.text.chat import ChatTemplate
 from acdc_dagster.prefix.tokens.tokenizer import DisagreementError, ModelTokenizer
+from acdc_dagster.requests.limit import too_many_for_both_stages
 from acdc_dagster.requests.rejected import rejected_rows
+from acdc_dagster.requests.taken_in import another_run, taken_in_by
 from acdc_dagster.schemas import row_schema
 from acdc_dagster.spool import Spool
 from acdc_dagster.tables import Tables
@@ -84,6 +87,7 @@ def sort_requests(
     on_progress: Callable[[str], None] = lambda _text: None,
     apart: str = "",
     evaluation: pl.DataFrame | None = None,
+    job: Job | None = None,
 ) -> SortedStats:
     """Fill `sorted_requests`, `request_map`, `images` and this stage's part of `rejected`.
 
@@ -99,13 +103,19 @@ def sort_requests(
         evaluation: The requests of an evaluation set, with the columns of `raw_requests`. They are
             sorted with the others and answered with them, but count as none: no row shares their
             answers.
+        job: Tells how many rows may be rejected by both stages; None if any number may.
 
     Raises:
+        SourceError: More rows are no valid requests than the job allows; then they are in
+            `rejected`, and no other table was changed.
         UnfitError: A request of the evaluation set cannot run.
         ModelError: The tokenizer or the chat template cannot be used.
         SpaceError: There is no room for temporary files.
-        TableError: The storage refused; run the partition again.
+        IncompleteError: The tables of stage 1 are of different runs.
+        TableError: The storage refused, or another run took in the partition meanwhile; run the
+            partition again.
     """
+    taken_in = taken_in_by(tables, partition)
     tokenizer = ModelTokenizer(model.path, tell)
     sorter, mapped, evaluated = tokenised(
         tokenizer,
@@ -117,17 +127,25 @@ def sort_requests(
         apart,
         evaluation,
     )
-    tables.replace("request_map", partition, mapped.frames())
-    tables.replace("evaluation", partition, evaluated)
+    # All temporary files are written to their ends before the first table is replaced.
+    frames, map_frames, image_frames = sorter.sorted(), mapped.frames(), sorter.images.frames()
+    if taken_in_by(tables, partition) != taken_in:
+        raise another_run(tables, partition)
     refused = rejected_rows(sorter.refused)
+    fault = None if job is None else too_many_for_both_stages(job, tables, partition, refused)
+    if fault is None:
+        tables.replace("request_map", partition, map_frames)
+        tables.replace("evaluation", partition, evaluated)
     tables.replace("rejected", partition, refused, stage="sorted_requests")
+    if fault is not None:
+        raise fault
     if len(sorter.images) or tables.count("images", partition):
         # A worker reads some images at a time: row groups of an eighth of the usual size.
         row_bytes = 8 * sorter.images.bytes / max(len(sorter.images), 1)
-        tables.replace("images", partition, sorter.images.frames(), row_bytes=row_bytes)
+        tables.replace("images", partition, image_frames, row_bytes=row_bytes)
     order = _Order(sorter.images, on_progress)
     row_bytes = narrowest(tokenizer.ids)().itemsize * sorter.tokens / max(sorter.requests, 1)
-    tables.replace("sorted_requests", partition, order.rows(sorter.sorted()), row_bytes=row_bytes)
+    tables.replace("sorted_requests", partition, order.rows(frames), row_bytes=row_bytes)
     lcp, lengths = order.lcp.values, order.lengths.values
     return SortedStats(
         requests=sorter.requests,

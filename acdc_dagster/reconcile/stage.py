@@ -16,6 +16,7 @@ from acdc_dagster.reconcile.judged import ANSWER
 from acdc_dagster.reconcile.ledger import Ledger, ledger
 from acdc_dagster.reconcile.results import results_of
 from acdc_dagster.reconcile.savings import Savings, savings
+from acdc_dagster.requests.taken_in import taken_in_by
 from acdc_dagster.schemas import row_schema
 from acdc_dagster.tables import Tables
 
@@ -65,7 +66,7 @@ def reconcile(
         run_id: See `results.results_of`.
 
     Raises:
-        IncompleteError: Requests have no result yet.
+        IncompleteError: Requests have no result yet, or the tables before are of different runs.
         ConservationError: The counts do not add up.
         TableError: The storage refused; run the partition again.
     """
@@ -140,6 +141,7 @@ def _check_order_of_work(tables: Tables, partition: str) -> str | None:
     Returns:
         The prompt version of the requests; None if there are none.
     """
+    taken_in_by(tables, partition)
     columns = ("custom_id", "prompt_version")
     raw = tables.scan("raw_requests", partition).select(columns)
     asked = tables.scan("request_map", partition).select(columns)

@@ -1,7 +1,5 @@
 """Stage 1: read the source, keep the valid requests, set the others aside with a reason."""
 
-import math
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -9,25 +7,22 @@ from itertools import chain
 import polars as pl
 
 from acdc_dagster.deployment import Deployment
-from acdc_dagster.errors import SourceError
 from acdc_dagster.job import Job
 from acdc_dagster.requests.batch import Source
-from acdc_dagster.requests.files.jsonl import RequestFiles, request_files
+from acdc_dagster.requests.files.jsonl import RequestFiles, local_files, request_files
 from acdc_dagster.requests.incremental import Origin, Refreshed, refreshed
 from acdc_dagster.requests.intake import Intake, RepeatedIdsError
+from acdc_dagster.requests.limit import counts_by_code, may_be_rejected, too_many_rejected
 from acdc_dagster.requests.prompts.cuts import Cutter
 from acdc_dagster.requests.rejected import rejected_rows
-from acdc_dagster.requests.source_chunks import changes, chunk_rows
+from acdc_dagster.requests.source_chunks import SourceChunk, changes, chunk_rows
 from acdc_dagster.requests.tables.delta_changes import UnclearError
 from acdc_dagster.requests.tables.table import TableSource
+from acdc_dagster.requests.taken_in import TakingIn
 from acdc_dagster.tables import Tables
 
-# Rejected rows that no job without a limit of its own fails for: so few, or so small a share.
-_FEW, _SMALL_SHARE = 10, 0.05
 # What `rejected` is marked with where `raw_requests` is not written.
 _NOT_WRITTEN = Origin(asked=0, version=-1)
-# Rejected rows that a message shows.
-_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -71,8 +66,10 @@ def take_in(
         SourceError: The source is missing, lacks a column or broke while it was read; or more of
             its rows are no valid request than the job allows, then they are in `rejected`.
         ModelError: A row is to be cut by tokens, and the tokenizer is not there.
-        TableError: The storage refused; run the partition again.
+        TableError: The storage refused, or another run took in the same partition meanwhile; run
+            the partition again.
     """
+    run = TakingIn.begun(partition)
     source = source_of(job, deployment, partition, cutter)
     origin = Origin.of(job, deployment, source)
     unclear: list[str] = []
@@ -83,7 +80,7 @@ def take_in(
             unclear = [f"The source table was read in full, not only what changed: {reason}."]
         else:
             if found is not None:
-                return _carried_over(job, found, tables, partition, origin)
+                return _carried_over(job, found, tables, run, origin)
     intake = Intake(source, job.declared.model)
     before = tables.read("source_chunks", partition)
     too_many = False
@@ -97,7 +94,7 @@ def take_in(
                 partition,
                 frames,
                 row_bytes=0 if first is None else first.estimated_size() / max(first.height, 1),
-                marks=origin.marks(partition),
+                marks=origin.marks(partition) | run.marks,
             )
             break
         except RepeatedIdsError:
@@ -106,18 +103,30 @@ def take_in(
             too_many = True
             break
     rejected = rejected_rows(intake.rejections)
-    marks = (_NOT_WRITTEN if too_many else origin).marks(partition)
-    tables.replace("rejected", partition, rejected, stage="raw_requests", marks=marks)
-    codes = _codes(rejected)
+    codes = counts_by_code(rejected)
     if too_many:
-        raise _too_many(job, tables.uri("rejected"), intake.input_rows, rejected, codes)
-    tables.replace("source_chunks", partition, chunk_rows(source.chunks))
+        marks = _NOT_WRITTEN.marks(partition) | run.marks
+        tables.replace("rejected", partition, rejected, stage="raw_requests", marks=marks)
+        raise too_many_rejected(job, tables, intake.input_rows, rejected, "raw_requests")
+    _write_beside(tables, run, origin, rejected, source.chunks)
     warnings = [*unclear, *intake.warnings, *changes(before, source.chunks)]
     return RawStats(intake.input_rows, intake.requests, rejected.height, codes, warnings)
 
 
-def _codes(rejected: pl.DataFrame) -> dict[str, int]:
-    return dict(Counter(sorted(rejected["code"])))
+def _write_beside(
+    tables: Tables,
+    run: TakingIn,
+    origin: Origin,
+    rejected: pl.DataFrame,
+    chunks: list[SourceChunk],
+) -> None:
+    """Write what stands beside `raw_requests`, which the run has written."""
+    marks = origin.marks(run.partition) | run.marks
+    run.check(tables, "raw_requests")
+    tables.replace("rejected", run.partition, rejected, stage="raw_requests", marks=marks)
+    run.check(tables, "raw_requests", "rejected")
+    tables.replace("source_chunks", run.partition, chunk_rows(chunks), marks=run.marks)
+    run.check(tables, "raw_requests", "rejected", "source_chunks")
 
 
 def _refreshed(
@@ -153,18 +162,17 @@ def _refreshed(
 
 
 def _carried_over(
-    job: Job, found: Refreshed, tables: Tables, partition: str, origin: Origin
+    job: Job, found: Refreshed, tables: Tables, run: TakingIn, origin: Origin
 ) -> RawStats:
-    marks = origin.marks(partition)
+    marks = origin.marks(run.partition) | run.marks
     frames = (frame.with_columns(_prompt_version(job)) for frame in found.frames)
-    tables.replace("raw_requests", partition, frames, marks=marks)
-    tables.replace("rejected", partition, found.rejected, stage="raw_requests", marks=marks)
-    tables.replace("source_chunks", partition, chunk_rows([]))
+    tables.replace("raw_requests", run.partition, frames, marks=marks)
+    _write_beside(tables, run, origin, found.rejected, [])
     return RawStats(
         found.input_rows,
         found.requests,
         found.rejected.height,
-        _codes(found.rejected),
+        counts_by_code(found.rejected),
         found.warnings,
         found.carried,
     )
@@ -189,44 +197,6 @@ def _prompt_version(job: Job) -> pl.Expr:
     return pl.lit(job.prompt_version).alias("prompt_version")
 
 
-def may_be_rejected(rejected: int, rows: int, limit: float | None = None) -> bool:
-    """Whether so many of a source's rows may be rejected; never all of them.
-
-    Args:
-        limit: `max_rejected` of the job: a count if an int, a share if a float.
-    """
-    if rejected == rows:
-        return rows == 0
-    if limit is None:
-        return rejected <= _FEW or rejected <= _SMALL_SHARE * rows
-    return rejected <= (limit if isinstance(limit, int) else limit * rows)
-
-
-def _too_many(
-    job: Job, table: str, rows: int, rejected: pl.DataFrame, codes: dict[str, int]
-) -> SourceError:
-    where = job.folder / "defs.yaml"
-    counts = ", ".join(f"{code}: {count}" for code, count in codes.items())
-    examples = "".join(
-        f"\n  {source}:{line}: {message}"
-        for source, line, message in rejected.select("source", "line", "message")
-        .head(_SHOWN)
-        .iter_rows()
-    )
-    remedy = f"Mend the rows; all of them are in {table}."
-    if rejected.height < rows:
-        share = math.ceil(100 * rejected.height / rows) / 100
-        remedy += (
-            f" Or allow them: set max_rejected in {where} to {rejected.height} (rows) or {share} "
-            "(a share of the rows)."
-        )
-    return SourceError(
-        f"{rejected.height} of {rows} rows of {job.name} are no valid requests ({counts}); "
-        f"raw_requests was not written. The first:{examples}",
-        remedy,
-    )
-
-
 def source_of(
     job: Job, deployment: Deployment, partition: str, cutter: Cutter | None = None
 ) -> Source:
@@ -238,7 +208,9 @@ def source_of(
     source = job.declared.source
     options = deployment.environment.storage_options
     if source.requests is not None:
-        files = request_files(source.requests, partition, deployment.root, options)
-        return RequestFiles(files, job.declared.model)
+        pattern, root = source.requests, deployment.root
+        files = request_files(pattern, partition, root, options)
+        listed = (lambda: local_files(pattern, partition, root)) if "://" not in pattern else None
+        return RequestFiles(files, job.declared.model, listed=listed)
     place = (source.table or "").replace("{partition}", partition)
     return TableSource(job, deployment.resolve(place), options, partition, cutter)

@@ -30,9 +30,9 @@ from acdc_dagster.prefix.tokens.tokenizer import (
 )
 from acdc_dagster.requests.batch import Source
 from acdc_dagster.requests.intake import Intake, RepeatedIdsError
+from acdc_dagster.requests.limit import may_be_rejected, rows_of_source
 from acdc_dagster.requests.prompts.prompt import Fields
 from acdc_dagster.requests.rejected import rejected_rows
-from acdc_dagster.requests.stage import may_be_rejected
 
 _NO_LIMIT = 2**31 - 1
 # How most models lay a conversation out; for estimates where no model is at hand.
@@ -123,10 +123,10 @@ def examine(
         ],
         advice=[
             *_about_a_varying_piece(order.diagnosis(), chosen.tokenizer, lengths, fields),
-            *about_the_order(len(lcp), rates),
+            *about_the_order(len(lcp), rates, sharing(lcp, lengths)),
         ],
         warnings=warnings,
-        can_run=may_be_rejected(rejected.height, intake.input_rows, max_rejected),
+        can_run=may_be_rejected(rows_of_source(rejected), intake.input_rows, max_rejected),
     )
 
 

@@ -154,10 +154,16 @@ class Report:
         return "\n".join(lines)
 
 
-def about_the_order(valid: int, rates: HitRates) -> list[str]:
-    """What is to be said where the prefix order does not help."""
+def about_the_order(valid: int, rates: HitRates, sharing: float) -> list[str]:
+    """What is to be said where the prefix order does not help; for `sharing` see `Report`."""
     if not valid or rates.prefix_order - min(rates.file_order, rates.random_order) >= _NOTHING:
         return []
+    if rates.bound < _NOTHING <= sharing:
+        return [
+            f"What the requests share at their beginnings is shorter than a KV block of "
+            f"{rates.block_size} tokens, and only whole blocks are reused, so no order helps. Put "
+            "more of what they have in common first."
+        ]
     if rates.bound < _NOTHING:
         return [
             "The requests share next to nothing at their beginnings, so no order helps. Put what "

@@ -4,7 +4,7 @@ import glob
 import hashlib
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from stat import S_ISREG
@@ -37,11 +37,14 @@ class RequestFiles:
         files: Read in this order.
         model: The model for requests of formats other than OpenAI's.
         batch_bytes: Bytes of lines in a batch, and in a chunk.
+        listed: Lists the files anew, to see that none has come or gone; None if they are named one
+            by one, or are in an object store.
     """
 
     files: Sequence[Path | RemoteFile]
     model: str
     batch_bytes: int = CHUNK_BYTES
+    listed: Callable[[], Sequence[Path]] | None = None
     chunks: list[SourceChunk] = field(
         default_factory=list[SourceChunk], init=False, repr=False, compare=False
     )
@@ -55,22 +58,26 @@ class RequestFiles:
         return []
 
     def batches(self) -> Iterator[Batch]:
-        """See `Source.batches`."""
+        """See `Source.batches`.
+
+        Raises:
+            SourceError: A file cannot be read; or one was changed, or has come, before the last was
+                read.
+        """
         self.chunks.clear()
+        self._check_local()
         for file in self.files:
             reader = LineReader(self.model)
             try:
                 if isinstance(file, RemoteFile):
                     yield from self._remote_batches(file, reader)
                     continue
-                self._check(file)
                 with open_unpacked(file) as stream:
                     yield from self._local_batches(_name(file), stream, reader)
                 self._check(file)
             except (OSError, EOFError, PolarsError, zlib.error, zstandard.ZstdError) as error:
-                raise SourceError(
-                    f"{_name(file)} cannot be read: {error}", "Check that it is there and whole."
-                ) from error
+                raise _unreadable(file, error) from error
+        self._check_local()
 
     def _local_batches(self, source: str, stream: BinaryIO, reader: LineReader) -> Iterator[Batch]:
         number, offset = 1, 0
@@ -108,6 +115,23 @@ class RequestFiles:
                 yield _batch(file.uri, some, lines.first + start, None, reader)
         self.chunks.extend(chunks.rest())
 
+    def _check_local(self) -> None:
+        """See that all files of this machine are what they were, and that there are no others."""
+        for file in self.files:
+            if isinstance(file, Path):
+                try:
+                    self._check(file)
+                except OSError as error:
+                    raise _unreadable(file, error) from error
+        known = {file for file in self.files if isinstance(file, Path)}
+        for file in [] if self.listed is None else self.listed():
+            if file in known:
+                continue
+            raise SourceError(
+                f"{_name(file)} came while the request files were read.",
+                "Run the partition again when nobody writes to the files; nothing was written.",
+            )
+
     def _check(self, file: Path) -> None:
         """See that the file is one, and is what it was when it was first seen."""
         stat = file.stat()
@@ -132,9 +156,11 @@ def request_files(
     Raises:
         SourceError: There is none, or the store cannot be listed.
     """
-    place = pattern.replace("{partition}", glob.escape(partition))
+    place = _of_partition(pattern, partition)
     remote = "://" in place
-    found = remote_files(place, storage_options) if remote else _local_files(place, root)
+    found: Sequence[Path | RemoteFile] = (
+        remote_files(place, storage_options) if remote else local_files(pattern, partition, root)
+    )
     if not found:
         raise SourceError(
             f"No request file is at {place if remote else root / place}.",
@@ -143,11 +169,23 @@ def request_files(
     return found
 
 
-def _local_files(place: str, root: Path) -> list[Path]:
+def local_files(pattern: str, partition: str, root: Path) -> list[Path]:
+    """Those of `request_files` that a pattern relative to `root` names now; may be none."""
+    place = _of_partition(pattern, partition)
     if (root / place).is_file():  # a name is itself before it is a pattern
         return [root / place]
     names = glob.glob(place, root_dir=root, recursive=True)  # noqa: PTH207 - may be absolute
     return sorted(root / name for name in names)
+
+
+def _of_partition(pattern: str, partition: str) -> str:
+    return pattern.replace("{partition}", glob.escape(partition))
+
+
+def _unreadable(file: Path | RemoteFile, error: Exception) -> SourceError:
+    return SourceError(
+        f"{_name(file)} cannot be read: {error}", "Check that it is there and whole."
+    )
 
 
 def _name(file: Path | RemoteFile) -> str:

@@ -30,12 +30,16 @@ def open_table(
         place: Where.
         storage_options: For a URI.
         delta: The table at the version to read, if it is a Delta table.
+
+    Raises:
+        OSError: A Parquet file of this machine has no bytes.
     """
     if delta is not None:
         return ScannedTable(pl.scan_delta(delta))
     match table_format:
         case "parquet":
             remote = "://" in place
+            _check_parquet(place)
             return ScannedTable(
                 pl.scan_parquet(
                     place,
@@ -58,6 +62,16 @@ def stamps(place: str) -> list[tuple[Path, int, int]]:
     ]
     stats = [(file, file.stat()) for file in files]
     return [(file, stat.st_size, stat.st_mtime_ns) for file, stat in stats]
+
+
+def _check_parquet(place: str) -> None:
+    """See that no file is empty: polars passes over such a file, and its rows would be missing.
+
+    A mark such as `_SUCCESS`, which the writer of a folder leaves, is no file of the table.
+    """
+    for file, size, _ in stamps(place):
+        if size == 0 and file.is_file() and not file.name.startswith(("_", ".")):
+            raise OSError(f"{file} has no bytes, so it is no Parquet file")
 
 
 def first_line(error: BaseException) -> str:

@@ -1,8 +1,9 @@
 """The rows of a table, a slice at a time, and how each of its formats gives them."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 import msgspec
 import polars as pl
@@ -140,11 +141,39 @@ def as_text(values: pl.Series) -> pl.Series:
 
 
 def rows_as_json(rows: pl.DataFrame) -> Iterator[bytes]:
-    """Each row as a JSON object; a value that JSON does not know is the text of it."""
+    """Each row as a JSON object; a value that JSON does not know is the text of it.
+
+    Of the numbers those are NaN, Infinity and -Infinity.
+    """
     if all(dtype == pl.String or dtype.is_integer() for dtype in rows.dtypes):
         # The same bytes, made of columns.
         for text in rows.select(pl.struct(pl.all()).struct.json_encode()).to_series():
             yield text.encode()
-    else:
-        for row in rows.iter_rows(named=True):
-            yield msgspec.json.encode(row, enc_hook=str)
+        return
+    floats = [name for name, dtype in rows.schema.items() if _has_floats(dtype)]
+    for row in rows.iter_rows(named=True):
+        for name in floats:
+            row[name] = _finite(row[name])
+        yield msgspec.json.encode(row, enc_hook=str)
+
+
+def _has_floats(dtype: pl.DataType) -> bool:
+    if isinstance(dtype, pl.Struct):
+        return any(_has_floats(field.dtype) for field in dtype.fields)  # pyright: ignore
+    if isinstance(dtype, pl.List | pl.Array):
+        return _has_floats(dtype.inner)  # pyright: ignore
+    return dtype.is_float()
+
+
+def _finite(value: Any) -> Any:
+    """The value with texts for the numbers that JSON does not know, which msgspec makes null."""
+    match value:
+        case float() if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        case dict():
+            fields = cast("dict[str, Any]", value)
+            return {name: _finite(field) for name, field in fields.items()}
+        case list():
+            return [_finite(item) for item in cast("list[Any]", value)]
+        case _:
+            return value
