@@ -1,5 +1,6 @@
 """The `acdc` command."""
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Generator
@@ -53,6 +54,25 @@ def _progress_line() -> Generator[Callable[[str], None]]:
         click.echo(wipe, err=True, nl=False)
 
 
+def _print(text: str) -> None:
+    """Print a result.
+
+    Raises:
+        AcdcError: Standard output takes no more.
+    """
+    try:
+        click.echo(text)
+    except OSError as error:
+        if error.errno == errno.EPIPE:  # the reader has enough; click ends quietly
+            raise
+        # Else Python would fail once more, when it ends and empties the buffer.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise AcdcError(
+            f"Standard output cannot be written: {error.strerror}.",
+            "Make room, or send it elsewhere.",
+        ) from error
+
+
 @main.command()
 @click.argument("what", metavar="FILE|JOB")
 @click.option("--partition", help="Of a JOB: the partition key; needed if the job has partitions.")
@@ -92,7 +112,7 @@ def check(
 
     with _progress_line() as on_progress:
         report = check_source(what, partition, tokenizer, block_size, kv_tokens, on_progress)
-    click.echo(report.as_json() if as_json else report.as_text())
+    _print(report.as_json() if as_json else report.as_text())
     sys.exit(0 if report.can_run else 1)
 
 
@@ -157,7 +177,7 @@ def plan(
         seconds = until if seconds is None else min(until, seconds)
     goal = Goal(seconds, budget)
     found = forecast(asked, deployment, partition or WHOLE, gpus, goal, what_if=what_if)
-    click.echo(found.as_json() if as_json else found.as_text())
+    _print(found.as_json() if as_json else found.as_text())
     sys.exit(0 if found.choice.met else 1)
 
 
@@ -180,8 +200,8 @@ def calibrate(model: str, minutes: float) -> None:
     from acdc_dagster.backends.calibration import calibrate_here
     from acdc_dagster.deployment import Deployment
 
-    done = calibrate_here(Deployment.load(), model, minutes, click.echo)
-    click.echo(
+    done = calibrate_here(Deployment.load(), model, minutes, _print)
+    _print(
         f"{len(done.measured)} measured, {len(done.before)} were there, {len(done.left)} left"
         + (f"; next: {done.left[0]}. Call it again, with more --minutes." if done.left else ".")
     )
@@ -224,16 +244,16 @@ def dead_letter(
     name = deployment.job(job).name
     tables = Tables(deployment.tables_root, name, deployment.environment.storage_options)
     letters = dead_letters(tables, partition, error_class)
-    click.echo(f"{name}: {letters.height} dead letter{'' if letters.height == 1 else 's'}")
+    _print(f"{name}: {letters.height} dead letter{'' if letters.height == 1 else 's'}")
     for line in listing(letters):
-        click.echo(f"  {line}")
+        _print(f"  {line}")
     if file is not None:
         export(tables, letters, file)
-        click.echo(f"Their requests are in {file}.")
+        _print(f"Their requests are in {file}.")
     if again and letters.height:
         requeue(tables, letters)
         keys = ", ".join(letters["partition_key"].unique().sort())
-        click.echo(f"Queued again. Run {name} for: {keys}.")
+        _print(f"Queued again. Run {name} for: {keys}.")
 
 
 @main.command()

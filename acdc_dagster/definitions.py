@@ -9,17 +9,26 @@ from types import ModuleType
 
 import dagster as dg
 from dagster.components.core.component_tree import ComponentTree
+from pydantic import ValidationError
+from yaml import YAMLError
 
 from acdc_dagster.deployment import Deployment
-from acdc_dagster.errors import AcdcError
+from acdc_dagster.errors import AcdcError, DeclarationError
 from acdc_dagster.lineage.console import console_logger
 from acdc_dagster.lineage.resources import DeploymentResource
 
 _PACKAGE = "acdc_deployment"
+# What Dagster raises for a defs.yaml with an unknown type or fields, or that is not YAML.
+_UNREADABLE = (dg.DagsterError, ValidationError, YAMLError)
 
 
 def build(deployment: Deployment) -> dg.Definitions:
-    """The definitions of a deployment: its declared jobs under its environment."""
+    """The definitions of a deployment: its declared jobs under its environment.
+
+    Raises:
+        DeclarationError: A declaration is wrong, of a job or of another component.
+    """
+    deployment.jobs()  # tells the file, the line and what is allowed, which Dagster does not
     # The component tree marks its own metadata as beta; its users can do nothing about it.
     warnings.filterwarnings("ignore", category=dg.BetaWarning)
     # Dagster wraps what a component raises in the tree's own error; ours says what to do.
@@ -29,9 +38,15 @@ def build(deployment: Deployment) -> dg.Definitions:
         cause: BaseException | None = error
         while cause is not None and not isinstance(cause, AcdcError):
             cause = cause.__cause__
-        if cause is None:
-            raise
-        raise cause from None
+        if cause is not None:
+            raise cause from None
+        others = deployment.other_components()
+        if others and isinstance(error, _UNREADABLE):
+            raise DeclarationError(
+                f"Dagster cannot load one of {', '.join(map(str, others))}: {error}",
+                "Correct that file, or take it out; no job loads with it.",
+            ) from error
+        raise
     return dg.Definitions.merge(
         jobs,
         dg.Definitions(

@@ -5,7 +5,9 @@ environment than `local`. Relative paths in the YAML are relative to the deploym
 a run does not depend on where it was started.
 """
 
+import difflib
 import os
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,15 +15,16 @@ from typing import Any, Self, cast
 
 from pydantic import Field, field_validator, model_validator
 
-from acdc_dagster.declared import Declared, declaration, line_of, read_yaml
+from acdc_dagster.declared import Declared, declaration, line_of, read_text, read_yaml
 from acdc_dagster.engine import Engine
-from acdc_dagster.errors import DeclarationError, ModelError
+from acdc_dagster.errors import DeclarationError, ModelError, NoDeploymentError
 from acdc_dagster.gpus import Gpu, Pool, known_gpus, parse_pool
 from acdc_dagster.job import Job
 from acdc_dagster.models import Model, ModelPlace, adapted, found_model
 from acdc_dagster.prices import Prices
 
 _COMPONENT = "BatchInferenceComponent"
+_TYPE = re.compile(r"^type\s*:\s*[\"']?([\w.]+)", re.MULTILINE)
 
 
 class Commit(Declared):
@@ -138,6 +141,7 @@ class Deployment:
         """The deployment at `root` (or `ACDC_DEPLOYMENT`, or here) under `env` (or `ACDC_ENV`).
 
         Raises:
+            NoDeploymentError: There is no environment at all, so the folder is no deployment.
             DeclarationError: `resources/<env>.yaml` is missing or wrong.
         """
         root = (root or Path(os.environ.get("ACDC_DEPLOYMENT", "."))).resolve()
@@ -145,11 +149,13 @@ class Deployment:
         path = root / "resources" / f"{env}.yaml"
         if not path.is_file():
             others = sorted(file.stem for file in (root / "resources").glob("*.yaml"))
-            raise DeclarationError(
+            if others:
+                raise DeclarationError(
+                    f"{path} does not exist.", f"Set ACDC_ENV to one of: {', '.join(others)}."
+                )
+            raise NoDeploymentError(
                 f"{path} does not exist.",
-                f"Set ACDC_ENV to one of: {', '.join(others)}."
-                if others
-                else "Start in a deployment folder, or set ACDC_DEPLOYMENT to one.",
+                "Start in a deployment folder, or set ACDC_DEPLOYMENT to one.",
             )
         return Deployment(root, env, declaration(Environment, path))
 
@@ -170,9 +176,7 @@ class Deployment:
         Raises:
             DeclarationError: One of them is wrong; none can run then, as Dagster loads all.
         """
-        files = sorted((self.root / "assets").glob("**/defs.yaml"))
-        # A deployment may hold other Dagster components beside ours.
-        ours = [file.parent for file in files if _COMPONENT in file.read_text(encoding="utf-8")]
+        ours = [file.parent for file in self._components() if _is_ours(read_text(file))]
         named: dict[str, Path] = {}
         for folder in ours:
             other = named.setdefault(folder.name, folder)
@@ -182,6 +186,17 @@ class Deployment:
                     "Rename one of the folders.",
                 )
         return {name: Job.load(folder) for name, folder in named.items()}
+
+    def other_components(self) -> list[Path]:
+        """The `defs.yaml` of other Dagster components, which a deployment may hold beside ours.
+
+        Raises:
+            DeclarationError: A file cannot be read.
+        """
+        return [file for file in self._components() if not _is_ours(read_text(file))]
+
+    def _components(self) -> list[Path]:
+        return sorted((self.root / "assets").glob("**/defs.yaml"))
 
     def job(self, name: str) -> Job:
         """The job of that name.
@@ -193,7 +208,11 @@ class Deployment:
         if name not in jobs:
             for file in (self.root / "assets").glob(f"**/{name}/defs.yaml"):
                 content: Any = read_yaml(file)
-                kind: Any = cast("dict[str, Any]", content).get("type") if content else None
+                kind = (
+                    cast("dict[str, Any]", content).get("type")
+                    if isinstance(content, dict)
+                    else None
+                )
                 raise DeclarationError(
                     f"{file}:{line_of(file, ('type',))}: type is {kind!r}, which is no batch job.",
                     f"Write type: acdc_dagster.{_COMPONENT}.",
@@ -229,3 +248,11 @@ class Deployment:
             f"The model {name!r} is not declared in {declared_in}.",
             f"Choose one of: {', '.join(sorted(self.environment.model_names))}; or declare it.",
         )
+
+
+def _is_ours(text: str) -> bool:
+    """Whether a `defs.yaml` declares a job of ours, though it may misspell so."""
+    if not text.strip():
+        return True  # of nothing else either, and Dagster would refuse it without its name
+    types = (match.rpartition(".")[2] for match in _TYPE.findall(text))
+    return _COMPONENT in text or bool(difflib.get_close_matches(_COMPONENT, types, cutoff=0.8))

@@ -27,6 +27,10 @@ class DeclarationError(AcdcError):
     """A job's or an environment's YAML, prompt or schema file is wrong."""
 
 
+class NoDeploymentError(DeclarationError):
+    """The folder holds no deployment."""
+
+
 class SourceError(AcdcError):
     """The job's input cannot be read: a table, file or column is not there."""
 

@@ -18,7 +18,8 @@ from pydantic import Field, field_validator, model_validator
 
 from acdc_dagster.answer_schema import AnswerColumn, answer_columns, read_answer_schema
 from acdc_dagster.checks import Checks
-from acdc_dagster.declared import Declared, declaration
+from acdc_dagster.cron import check_cron
+from acdc_dagster.declared import Declared, declaration, line_of
 from acdc_dagster.engine import Engine
 from acdc_dagster.errors import DeclarationError
 from acdc_dagster.evaluation_set import FILE, EvaluationItem, read_evaluation_set
@@ -28,10 +29,6 @@ from acdc_dagster.source import Source
 
 BackendName = Literal["local"]
 
-# Minute, hour and day are numbers; month and weekday may also be named.
-_CRON = re.compile(
-    r"^(@\w+|([\d*][\d*/,-]*\s+){3}([\d*]|[A-Za-z]{3})[\w*/,-]*\s+([\d*]|[A-Za-z]{3})[\w*/,#-]*)$"
-)
 WHOLE = "all"  # the partition_key of a job that has no partitions
 # As Dagster has it.
 _OWNER = re.compile(r"^(team:[A-Za-z0-9_-]+|[^@\s]+@[^@\s]+\.[^@\s]+)$")
@@ -163,8 +160,8 @@ class BatchJob(Declared):
     @field_validator("schedule")
     @classmethod
     def _schedule_is_a_cron_line(cls, schedule: str | None) -> str | None:
-        if schedule is not None and not _CRON.match(schedule):
-            raise ValueError("a schedule is a cron line of five fields, like 0 2 * * *")
+        if schedule is not None:
+            check_cron(schedule)
         return schedule
 
     @model_validator(mode="after")
@@ -218,6 +215,13 @@ class BatchJob(Declared):
         return self
 
 
+class JobFile(Declared):
+    """All of a job's `defs.yaml`, as Dagster's component tree reads it."""
+
+    type: Literal["acdc_dagster.BatchInferenceComponent"]
+    attributes: BatchJob
+
+
 @dataclass(frozen=True)
 class Job:
     """A declared job with its name (its folder's), and the content of the files it points to.
@@ -242,8 +246,7 @@ class Job:
         Raises:
             DeclarationError: The YAML, prompt or schema is missing or wrong.
         """
-        declared = declaration(BatchJob, folder / "defs.yaml", within=("attributes",))
-        return Job.of(folder, declared)
+        return Job.of(folder, declaration(JobFile, folder / "defs.yaml").attributes)
 
     @staticmethod
     def of(folder: Path, declared: BatchJob) -> "Job":
@@ -252,6 +255,14 @@ class Job:
             raise DeclarationError(
                 f"{folder / 'defs.yaml'}: the folder's name, {folder.name!r}, cannot name a job.",
                 "Rename the folder: a letter, then letters, digits or _.",
+            )
+        asset = declared.source.asset
+        if asset is not None and asset.split("/")[0] == folder.name:
+            file = folder / "defs.yaml"
+            raise DeclarationError(
+                f"{file}:{line_of(file, ('attributes', 'source', 'asset'))}: source.asset is "
+                f"{asset}, which this job makes itself.",
+                "Name the asset of another job or table that makes the source, or leave it out.",
             )
         prompt = None
         if declared.source.table is not None:
@@ -303,8 +314,12 @@ def _text(path: Path, what: str) -> str:
             f"The {what} file {path} does not exist.",
             f"Create it beside defs.yaml, or name another with {what}:.",
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise DeclarationError(f"{path} cannot be read: {error}", "Save it as UTF-8.") from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise DeclarationError(
+            f"The {what} file {path} cannot be read: {error}", f"Correct {what}: in defs.yaml."
+        ) from error
     if not text.strip():
         raise DeclarationError(f"The {what} file {path} is empty.", "Write the prompt into it.")
     return text

@@ -2,15 +2,36 @@
 
 from collections import Counter
 from datetime import date, datetime
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
+from urllib.parse import quote
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from acdc_dagster.declared import Declared
 
 Cadence = Literal["none", "hourly", "daily", "weekly", "monthly", "static"]
 
 _LAST_DAY_OF_ALL_MONTHS = 28
+# What Dagster allows in no key: its mark of a range of keys, and control characters.
+_NO_KEY_HAS = ("...", "\a", "\b", "\f", "\n", "\r", "\t", "\v", "\0")
+_LONGEST_NAME = 255  # of a folder, in bytes; each key is one, under the tables
+_KEY_FORMATS: dict[Cadence, str] = {
+    "hourly": "%Y-%m-%d-%H:%M",
+    "daily": "%Y-%m-%d",
+    "weekly": "%Y-%m-%d",
+    "monthly": "%Y-%m-%d",
+}
+
+
+def _can_be_a_key(key: str) -> str:
+    if not key.strip():
+        raise ValueError(f"{key!r} is blank and can be no partition key")
+    wrong = [part for part in _NO_KEY_HAS if part in key]
+    if wrong:
+        raise ValueError(f"{key!r} has {wrong[0]!r}, which no partition key may have")
+    if len(f"partition_key={quote(key, safe='')}") > _LONGEST_NAME:
+        raise ValueError(f"the key {key[:20]!r}… is too long for the name of a folder")
+    return key
 
 
 class Partitions(Declared):
@@ -19,7 +40,9 @@ class Partitions(Declared):
     cadence: Cadence = "none"
     start: date | datetime | None = Field(default=None, description="First partition, for a time.")
     end: date | datetime | None = Field(default=None, description="Where to stop (exclusive).")
-    keys: list[str] | None = Field(default=None, description="The keys, for cadence: static.")
+    keys: list[Annotated[str, AfterValidator(_can_be_a_key)]] | None = Field(
+        default=None, description="The keys, for cadence: static."
+    )
 
     @field_validator("start", "end", mode="before")
     @classmethod
@@ -55,6 +78,28 @@ class Partitions(Declared):
             if moment is not None and not self._begins(moment):
                 raise ValueError(f"{name}: no {self.cadence} partition begins at {moment}")
         return self
+
+    def has(self, key: str) -> bool:
+        """Whether `key` is one of the keys, among them those of times to come."""
+        if self.keys is not None or self.start is None:
+            return key in (self.keys or ())
+        try:
+            moment = datetime.strptime(key, _KEY_FORMATS[self.cadence])
+        except ValueError:
+            return False
+        over = self.end is not None and _day(moment) >= _day(self.end)
+        return _day(moment) >= _day(self.start) and not over and self._begins(moment)
+
+    @property
+    def described(self) -> str:
+        """The keys in words."""
+        if self.keys is not None or self.start is None:
+            return f"one of: {', '.join(self.keys or ())}"
+        first, end = (
+            None if moment is None else moment.strftime(_KEY_FORMATS[self.cadence])
+            for moment in (self.start, self.end)
+        )
+        return f"a {self.cadence} one from {first}" + (f", before {end}" if end else "")
 
     def _begins(self, moment: date | datetime) -> bool:
         """Whether a partition begins then."""

@@ -10,9 +10,11 @@ import pytest
 import yaml
 from support import MODEL, Declare
 
+from acdc_dagster.declared import read_yaml
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import AcdcError, DeclarationError, ModelError
 from acdc_dagster.job import Job
+from acdc_dagster.partitions import Partitions
 
 OBJECT = {"type": "object", "properties": {"a": {"type": "string"}}}
 
@@ -115,6 +117,14 @@ def test_an_unknown_field_names_the_known_ones(
         (job(owners=["a@b"]), "owners", ["'a@b'", "e-mail"]),
         (job(schedule="every day"), "schedule", ["five fields"]),
         (job(schedule="a b c d e"), "schedule", ["cron"]),
+        (job(source={**TABLE, "asset": "job/outputs"}), "asset", ["job/outputs", "itself"]),
+        *(
+            (job(source=BY_DAY, partitions={"cadence": "static", "keys": ["a", key]}), key, [said])
+            for key, said in (
+                ("b...c", "'...'"),
+                ("x" * 250, "too long for the name of a folder"),
+            )
+        ),
         (job(timezone="Mars/Phobos"), "timezone", ["Mars/Phobos"]),
         (job(too_long="shorten"), "too_long", ["'shorten'", "reject", "split"]),
         (job(too_long=split(tokens=8)), "tokens", ["16"]),
@@ -231,8 +241,8 @@ def write(defs: Path, text: str) -> Path:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", ["source", "model", "required"]),
-        ("type: x\n", ["source", "model", "required"]),
+        ("", [":1: ", "type", "attributes", "required"]),
+        ("type: x\n", [":1: ", "'acdc_dagster.BatchInferenceComponent'", "attributes"]),
         ("attributes: {source: {requests: a}}", [":1: ", "model", "required"]),
         ("type: x\nattributes: [a]\n", [":2: ", "attributes"]),
         ("type: x\nattributes:\n\tmodel: a\n", ["line 3", "token"]),
@@ -544,3 +554,91 @@ def test_a_models_revision_is_declared_or_told_from_its_files(
     assert revision(revision="r1") == "r1"
     (folder / "chat_template.jinja").write_text("{{ messages }}")
     assert revision() not in (before, "r1")
+
+
+@pytest.mark.parametrize("key", ["", " ", "a\tb", "a\nb", "a\0b", "é" * 50])
+def test_a_key_that_can_be_no_partition(declare: Declare, defs: Path, key: str) -> None:
+    """Dagster or the storage would refuse it, without the line."""
+    partitions = {"cadence": "static", "keys": ["ok", key]}
+    error = refused(declare, job(source=BY_DAY, partitions=partitions))
+    assert_told(error, f"{defs}:", "partitions.keys.1")
+
+
+@pytest.mark.parametrize(
+    ("partitions", "known", "unknown"),
+    [
+        ({"cadence": "static", "keys": ["a", "b"]}, ["a", "b"], ["zz", "all", ""]),
+        (
+            {"cadence": "daily", "start": date(2026, 11, 2), "end": date(2026, 11, 4)},
+            ["2026-11-02", "2026-11-03"],
+            ["2026-11-01", "2026-11-04", "zz", "2026-11-02-00:00"],
+        ),
+        ({"cadence": "weekly", "start": date(2026, 11, 2)}, ["2026-11-09"], ["2026-11-10"]),
+        ({"cadence": "monthly", "start": date(2026, 11, 2)}, ["2026-12-02"], ["2026-12-01"]),
+        (
+            {"cadence": "hourly", "start": date(2026, 11, 2)},
+            ["2026-11-02-13:00"],
+            ["2026-11-02-13:30", "2026-11-02"],
+        ),
+    ],
+)
+def test_the_keys_that_partitions_have(
+    partitions: dict[str, Any], known: list[str], unknown: list[str]
+) -> None:
+    """A key is one of those declared, or begins a partition of the cadence."""
+    declared = Partitions(**partitions)
+    assert [key for key in known + unknown if declared.has(key)] == known
+    assert known[0] in declared.described or declared.cadence in ("weekly", "monthly", "hourly")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("type: t\nmodel: a\nmodel: b\n", [":3: ", "'model'", "line 2"]),
+        ("type: t\nattributes:\n  a: {x: 1,\n    'x': 2}\n", [":4: ", "'x'", "line 3"]),
+        ("type: t\nattributes:\n  partitions: {start: 2026-13-01}\n", [":3: ", "2026-13-01"]),
+        ("type: t\nfoo: \x07\n", [":2: ", "\\x07"]),
+        ("foo: " + "[" * 2000 + "]" * 2000, ["nested too deeply"]),
+        ("attribute:\n  model: a\n", [":1: ", "attribute: unknown", "did you mean attributes?"]),
+        ("attributes: {}\nfoo: 1\n", [":2: ", "foo: unknown field", "type, attributes"]),
+        *(
+            (f"attributes:\n  model: a\n  {key}: x\n", [":3: ", "Keys should be strings"])
+            for key in ("1", "~", "yes")
+        ),
+    ],
+)
+def test_yaml_that_would_be_misread(defs: Path, text: str, said: list[str]) -> None:
+    """What YAML or Dagster would take in silence, or refuse without a line, is told with it."""
+    with pytest.raises(DeclarationError) as caught:
+        Job.load(write(defs, text))
+    assert_told(caught.value, defs, *said)
+
+
+def test_merged_mappings_may_give_a_key_again(deployment: Deployment) -> None:
+    """A key beside `<<` replaces the merged one, as YAML has it."""
+    file = deployment.root / "merged.yaml"
+    file.write_text("base: &base {a: 1, b: 2}\nmine: {<<: *base, b: 3}\nhis: *base\n")
+    base = {"a": 1, "b": 2}
+    assert read_yaml(file) == {"base": base, "mine": {"a": 1, "b": 3}, "his": base}
+
+
+@pytest.mark.parametrize("content", [b"type: caf\xe9\n", None], ids=["latin-1", "folder"])
+def test_a_declaration_that_cannot_be_read(
+    declare: Declare, deployment: Deployment, content: bytes | None
+) -> None:
+    """It is named, though another job is asked for: Dagster loads all."""
+    declare("job", job(source=FILES))
+    file = deployment.root / "assets" / "deep" / "other" / "defs.yaml"
+    file.parent.mkdir(parents=True)
+    file.mkdir() if content is None else file.write_bytes(content)
+    with pytest.raises(DeclarationError) as caught:
+        deployment.job("job")
+    assert_told(caught.value, f"{file} cannot be read")
+
+
+@pytest.mark.parametrize(("prompt", "said"), [("a\0b", "null"), ("x" * 300, "too long")])
+def test_a_prompt_file_with_an_impossible_name(declare: Declare, prompt: str, said: str) -> None:
+    """It is told as any other that cannot be read."""
+    error = refused(declare, job(prompt=prompt))
+    assert_told(error, "The prompt file", "cannot be read", said)
+    assert "prompt:" in error.remedy

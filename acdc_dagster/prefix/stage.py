@@ -1,6 +1,7 @@
 """Stage 2: render, tokenise, deduplicate and sort the valid requests of one partition."""
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from acdc_dagster.errors import AcdcError
+from acdc_dagster.errors import AcdcError, DeclarationError
 from acdc_dagster.job import Job
 from acdc_dagster.models import Model
 from acdc_dagster.prefix.image_store import ImageStats, ImageStore
@@ -283,10 +284,22 @@ def sorting_memory() -> int:
     """Bytes to sort in: `ACDC_SORT_MEMORY_GIB`, else a quarter of what this machine has.
 
     In a container that is the container's limit.
+
+    Raises:
+        DeclarationError: The variable is no number above 0.
     """
     given = os.environ.get("ACDC_SORT_MEMORY_GIB")
     if given:
-        return int(float(given) * 2**30)
+        try:
+            gib = float(given)
+        except ValueError:
+            gib = math.nan
+        if not 0 < gib < math.inf:
+            raise DeclarationError(
+                f"ACDC_SORT_MEMORY_GIB is {given!r}, which is no number of GiB above 0.",
+                "Give one, like 4 or 0.5, or unset it for a quarter of the memory.",
+            )
+        return int(gib * 2**30)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = Path("/sys/fs/cgroup/memory.max")
     if limit.is_file() and (text := limit.read_text().strip()).isdigit():

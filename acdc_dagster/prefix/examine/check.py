@@ -1,11 +1,12 @@
 """What `acdc check` is asked about: a file, or a partition of a job."""
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from acdc_dagster.deployment import Deployment
-from acdc_dagster.errors import DeclarationError
+from acdc_dagster.errors import DeclarationError, NoDeploymentError
 from acdc_dagster.prefix.examine.columns import order_of_columns
 from acdc_dagster.prefix.examine.examination import examine
 from acdc_dagster.prefix.examine.report import Report
@@ -43,22 +44,34 @@ def check_source(
         SourceError: The source cannot be read.
         ModelError: The given tokenizer cannot be used, or the job's prompt cuts to tokens and there
             is none.
-        DeclarationError: The job's declaration is wrong, or it needs a partition.
+        DeclarationError: The environment's or a job's declaration is wrong, the job needs a
+            partition or has no such one, or there is neither such a file nor such a job.
     """
     deployment = _deployment()
     if block_size is None:
         local = deployment.environment.backends.local if deployment else None
         block_size = local.engine.block_size if local else _BLOCK_SIZE
-    if "://" in what or deployment is None or Path(what).exists() or what not in deployment.jobs():
+    if "://" in what or deployment is None or os.path.exists(what):  # noqa: PTH110 - any text
         source = _files(what, deployment)
         return examine(
             source, what, None, tokenizer, block_size, kv_tokens, on_progress=on_progress
         )
-    job = deployment.job(what)
+    jobs = deployment.jobs()
+    if what not in jobs:
+        raise DeclarationError(
+            f"{what} is neither a file nor a job of {deployment.root / 'assets'}.",
+            f"Correct the path, or choose one of: {', '.join(jobs) or '(no jobs declared)'}.",
+        )
+    job = jobs[what]
     if (partition is None) != (job.declared.partitions.cadence == "none"):
         raise DeclarationError(
             f"The job {what!r} has {'no ' if partition else ''}partitions.",
             "Leave --partition out." if partition else "Give one with --partition.",
+        )
+    if partition is not None and not job.declared.partitions.has(partition):
+        raise DeclarationError(
+            f"The job {what!r} has no partition {partition!r}.",
+            f"Give --partition with {job.declared.partitions.described}.",
         )
     cutter = TokenCutter(
         lambda: ModelTokenizer(tokenizer or deployment.model(job.declared.model).path)
@@ -97,5 +110,5 @@ def _files(what: str, deployment: Deployment | None) -> RequestFiles:
 def _deployment() -> Deployment | None:
     try:
         return Deployment.load()
-    except DeclarationError:
+    except NoDeploymentError:
         return None

@@ -172,7 +172,8 @@ def request_files(
 def local_files(pattern: str, partition: str, root: Path) -> list[Path]:
     """Those of `request_files` that a pattern relative to `root` names now; may be none."""
     place = _of_partition(pattern, partition)
-    if (root / place).is_file():  # a name is itself before it is a pattern
+    # A name is itself before it is a pattern; os.path takes one that no file can have too.
+    if os.path.isfile(root / place):  # noqa: PTH113
         return [root / place]
     names = glob.glob(place, root_dir=root, recursive=True)  # noqa: PTH207 - may be absolute
     return sorted(root / name for name in names)

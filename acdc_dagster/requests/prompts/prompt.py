@@ -152,6 +152,12 @@ def _compiled(pieces: Sequence[tuple[str, str, int]], path: Path, cuts: Cuts) ->
                 f"{path}:{line + error.lineno - 1}: {error.message}",
                 "Correct the template; {% raw %} … {% endraw %} keeps braces as they are.",
             ) from error
+        # Jinja's own parser calls itself, and Python compiles what it makes of the template.
+        except (RecursionError, SyntaxError, MemoryError) as error:
+            raise DeclarationError(
+                f"{path}:{line}: the {role} message is nested too deeply: {error}",
+                "Nest fewer parentheses and blocks; {% elif %} needs no block of its own.",
+            ) from None
         columns |= {"self" if name == _SELF else name for name in read}
         if read:
             messages.append((role, compiled.render))
