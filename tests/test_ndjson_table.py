@@ -30,6 +30,43 @@ def test_lines_that_are_no_objects_are_rejected_alone(
         assert rejection.message.startswith(f"Line {line} of {deployment.root / 'items.jsonl'} is")
 
 
+@pytest.mark.parametrize("number", ["1e999", "9" * 5000])
+def test_a_number_that_nothing_can_hold_is_said_to_be(
+    deployment: Deployment, declare: Declare, number: str
+) -> None:
+    """It rejects its line alone, as a number and not as something else than an object."""
+    (deployment.root / "items.ndjson").write_text(
+        f'{{"id":"a","title":"Pan"}}\n{{"id":"b","title":{number}}}\n'
+    )
+    taken = drain(open_source(over_table(declare, "items.ndjson"), deployment))
+    assert contents(taken) == {"a": "Pan"}
+    (rejection,) = taken.rejections
+    assert (rejection.line, rejection.code) == (2, "invalid_json_line")
+    assert "out of range" in rejection.message
+    assert "object" not in rejection.message
+
+
+def test_lines_none_of_which_is_a_row_are_told_by_themselves(
+    deployment: Deployment, declare: Declare
+) -> None:
+    """No column is said to be missing where no line has any."""
+    (deployment.root / "items.ndjson").write_text('[1]\n{"id":\n')
+    taken = drain(open_source(over_table(declare, "items.ndjson"), deployment))
+    assert [found.line for found in taken.rejections] == [1, 2]
+
+
+@pytest.mark.parametrize("table", ["items.ndjson", "items.csv"])
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_a_file_in_utf16_is_named_as_such(
+    deployment: Deployment, declare: Declare, table: str, encoding: str
+) -> None:
+    """With what to save it as."""
+    (deployment.root / table).write_bytes("\ufeffid,title\na,Pan\n".encode(encoding))
+    with pytest.raises(SourceError, match="is in UTF-16") as caught:
+        open_source(over_table(declare, table), deployment)
+    assert "UTF-8" in caught.value.remedy
+
+
 def test_a_value_reads_the_same_beside_any_other(deployment: Deployment, declare: Declare) -> None:
     """Types are those of each line; a missing or null field is null."""
     values = ["x", 7, 2**70, 1.0, True, {"a": [1]}, None]

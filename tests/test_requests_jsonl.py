@@ -619,6 +619,13 @@ def test_a_gz_file_is_unpacked(tmp_path: Path) -> None:
     assert lines_by_id(take_files([file], MODEL)) == {"a": 1, "b": 3}
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_a_file_in_utf16_is_named_as_such(tmp_path: Path, encoding: str) -> None:
+    """It is one fault of the file, with the remedy, and not one of each line."""
+    with pytest.raises(SourceError, match="is in UTF-16"):
+        take(tmp_path, f"\ufeff{request_line('a')}".encode(encoding))
+
+
 def packed() -> bytes:
     """A gz file of some length."""
     lines = (request_line(f"id-{number}") for number in range(500))

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 from polars.exceptions import ComputeError
 
-from acdc_dagster.requests.packed import open_unpacked
+from acdc_dagster.requests.packed import check_encoding, open_unpacked
 
 LINES = 16_384
 _BOM = "\ufeff"
@@ -54,6 +54,7 @@ def read_lines(place: str, storage_options: dict[str, str]) -> Iterator[Lines]:
     Raises:
         PolarsError: A file cannot be unpacked, or a remote one is not UTF-8.
         OSError: There is no such file, or it cannot be read.
+        SourceError: A file of this machine is in UTF-16.
     """
     if "://" in place:
         yield from _scanned(place, storage_options, is_pattern=True)
@@ -109,6 +110,8 @@ def _decoded(file: Path, skip: int) -> Iterator[Lines]:
         while block := [
             line.removesuffix(b"\n").removesuffix(b"\r") for line in islice(rest, LINES)
         ]:
+            if skip == 0:
+                check_encoding(str(file), block[0])
             texts: list[str | None] = []
             not_utf8: dict[int, bytes] = {}
             for place, line in enumerate(block):

@@ -2,10 +2,13 @@
 
 import gzip
 import io
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from pathlib import Path
 from typing import BinaryIO, cast
 
 import zstandard
+
+from acdc_dagster.errors import SourceError
 
 # Whatever the file is called.
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -27,6 +30,16 @@ def open_unpacked(file: Path) -> BinaryIO:
     if file.suffix == ".zst" or start == _ZSTD:
         return io.BufferedReader(_Frames(stream), 2**20)
     return stream
+
+
+def check_encoding(file: str, start: bytes) -> None:
+    """See that a text file does not begin as UTF-16 does.
+
+    Raises:
+        SourceError: It does.
+    """
+    if start.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        raise SourceError(f"{file} is in UTF-16.", "Save it as UTF-8.")
 
 
 class _Frames(io.RawIOBase):

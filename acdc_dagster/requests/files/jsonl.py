@@ -19,7 +19,7 @@ from acdc_dagster.errors import SourceError
 from acdc_dagster.requests.batch import REQUEST, Batch
 from acdc_dagster.requests.files.foreign import LineReader
 from acdc_dagster.requests.files.remote import RemoteFile, remote_files
-from acdc_dagster.requests.packed import open_unpacked
+from acdc_dagster.requests.packed import check_encoding, open_unpacked
 from acdc_dagster.requests.refused import Refused
 from acdc_dagster.requests.rejected import Rejection
 from acdc_dagster.requests.source_chunks import CHUNK_BYTES, LineChunks, SourceChunk
@@ -82,6 +82,8 @@ class RequestFiles:
     def _local_batches(self, source: str, stream: BinaryIO, reader: LineReader) -> Iterator[Batch]:
         number, offset = 1, 0
         while block := stream.read(self.batch_bytes):
+            if number == 1:
+                check_encoding(source, block)
             rest = b"" if block.endswith(b"\n") else stream.readline()
             digest = hashlib.sha256(block)
             digest.update(rest)

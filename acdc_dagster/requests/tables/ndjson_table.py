@@ -28,15 +28,20 @@ class NdjsonTable:
     place: str
     storage_options: dict[str, str]
 
-    def columns(self, names: set[str]) -> list[str]:
-        """The fields of the first rows, as many as it takes to find `names`; at least a block."""
+    def columns(self, names: set[str]) -> list[str] | None:
+        """The fields of the first rows, as many as it takes to find `names`; at least a block.
+
+        None if there is no row, so that no field can be said to be missing.
+        """
         found: dict[str, None] = {}
+        any_row = False
         for lines in read_lines(self.place, self.storage_options):
             for row in _rows(lines)[0].values():
+                any_row = True
                 found.update(dict.fromkeys(row))
             if names <= found.keys():
                 break
-        return list(found)
+        return list(found) if any_row else None
 
     def slices(self, columns: list[str], membership: Membership | None) -> Iterator[Slice]:
         """As `Table` has it."""
@@ -69,8 +74,9 @@ def _rows(lines: Lines) -> tuple[dict[int, dict[str, Any]], list[BadLine]]:
             try:
                 rows[number] = _row.decode(text)
                 continue
-            except msgspec.ValidationError:
-                reason = "is JSON, but not an object"
+            except msgspec.ValidationError as error:
+                # Within an object any value is taken but for numbers that are too large.
+                reason = f"is JSON, but {error}" if "`$" in str(error) else "is no JSON object"
             except (msgspec.DecodeError, RecursionError) as error:
                 reason = f"is not valid JSON: {error}"
         message = f"Line {number} of {lines.file} {reason}."

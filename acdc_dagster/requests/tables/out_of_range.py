@@ -5,7 +5,7 @@ years 1 to 9999 of Python's `datetime`; even to write such a value as text may f
 """
 
 import datetime as dt
-from typing import Any, cast
+from typing import Any
 
 import polars as pl
 
@@ -49,7 +49,7 @@ def out_of_range(values: pl.Expr, dtype: pl.DataType) -> pl.Expr | None:
         case pl.Struct(fields=fields):
             asked = [
                 found
-                for field in cast("list[pl.Field]", fields)
+                for field in fields
                 if (found := out_of_range(values.struct.field(field.name), _type(field.dtype)))
                 is not None
             ]

@@ -96,8 +96,8 @@ class Slice:
 class Table(Protocol):
     """A table in one format."""
 
-    def columns(self, names: set[str]) -> list[str]:
-        """The table's columns, as many as must be looked at to find `names`."""
+    def columns(self, names: set[str]) -> list[str] | None:
+        """The table's columns, as many as must be looked at to find `names`; None if none tells."""
         ...
 
     def slices(self, columns: list[str], membership: Membership | None) -> Iterator[Slice]:

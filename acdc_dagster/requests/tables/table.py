@@ -79,7 +79,8 @@ class TableSource:
                 "Correct source.table (and source.format or source.version) in the job's "
                 "defs.yaml, or make the table.",
             ) from error
-        self._check_columns(named, columns)
+        if columns is not None:
+            self._check_columns(named, columns)
 
     @property
     def warnings(self) -> list[str]:
