@@ -270,24 +270,68 @@ def test_a_broken_job_does_not_hide_behind_another(
 
 
 def test_a_job_of_another_type_is_no_batch_job(deployment: Deployment, declare: Declare) -> None:
-    """A misspelt component does not make the job disappear without a word."""
+    """Another component does not make the job disappear without a word."""
     sample(deployment, declare)
     file = deployment.root / "assets" / "sample" / "defs.yaml"
-    file.write_text(file.read_text().replace("InferenceComponent", "InferenceComponnt"))
+    file.write_text("type: dagster.DefsFolderComponent\n")
     with pytest.raises(DeclarationError) as told:
         deployment.job("sample")
-    assert "sample/defs.yaml:" in told.value.problem
-    assert "BatchInferenceComponnt" in told.value.problem
+    assert "sample/defs.yaml:1: " in told.value.problem
+    assert "dagster.DefsFolderComponent" in told.value.problem
     assert "BatchInferenceComponent" in told.value.remedy
 
 
 def test_what_only_dagster_can_judge_names_the_declaration(
     deployment: Deployment, declare: Declare
 ) -> None:
-    """A cron line of five fields that is none."""
-    sample(deployment, declare, schedule="99 99 * * *")
-    with pytest.raises(DeclarationError, match=r"sample/defs\.yaml: .*99 99"):
+    """A cron line that runs on Mondays of February alone, which Dagster takes for never."""
+    sample(deployment, declare, schedule="0 0 31 2 1")
+    with pytest.raises(DeclarationError, match=r"sample/defs\.yaml: .*0 0 31 2 1"):
         build(deployment)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("type: acdc_dagsterr.BatchInferenceComponent\n", ":1: type: "),
+        ("attributes: {}\n# for BatchInferenceComponent\n", ":1: type: Field required"),
+        ("", ":1: type: Field required"),
+        ("type: acdc_dagster.BatchInferenceComponnt\n", ":1: type: "),
+        ("type: nowhere.Component\n", ": Module `nowhere` not found."),
+        ("type: dagster.DefsFolderComponent\nfoo: 1\n", "foo at "),
+        ("type: [a\n", "line 2"),
+    ],
+)
+def test_another_jobs_wrong_declaration_is_named(
+    deployment: Deployment, declare: Declare, text: str, said: str
+) -> None:
+    """Dagster loads all of them or none, so the one that is wrong has to be known."""
+    sample(deployment, declare)
+    file = deployment.root / "assets" / "other" / "defs.yaml"
+    file.parent.mkdir()
+    file.write_text(text)
+    with pytest.raises(DeclarationError) as told:
+        build(deployment)
+    assert str(file) in told.value.problem
+    assert said in told.value.problem
+
+
+def test_acdc_run_tells_a_wrong_declaration_without_a_traceback(
+    deployment: Deployment, declare: Declare
+) -> None:
+    """The file, its line and what is allowed."""
+    sample(deployment, declare)
+    file = deployment.root / "assets" / "sample" / "defs.yaml"
+    file.write_text(file.read_text() + "foo: 1\n")
+    line = len(file.read_text().splitlines())
+    done = tool(
+        *("acdc", "run", "sample", "--partition", "2026-11-02"),
+        cwd=deployment.root,
+        DAGSTER_HOME="",
+    )
+    assert done.returncode == 1
+    assert f"{file}:{line}: foo: unknown field; allowed here: type, attributes" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

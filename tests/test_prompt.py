@@ -216,3 +216,16 @@ def test_the_fields_of_a_simple_message(
 def test_no_fields_where_more_than_columns_varies(text: str) -> None:
     """What is not literal text and plain columns, each once and in one message, is not taken."""
     assert Prompt.compile(text, PATH).fields() is None
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["(" * 300 + "a" + ")" * 300, "(" * 3000 + "a" + ")" * 3000, None],
+    ids=["300 parentheses", "3000 parentheses", "150 blocks"],
+)
+def test_what_is_nested_too_deeply_is_told(template: str | None) -> None:
+    """Jinja and Python give up on it with errors of their own."""
+    deep = "{% if a %}" * 150 + "x" + "{% endif %}" * 150 if template is None else template
+    text = f"<!-- system -->\nhi\n<!-- user -->\n{deep if template is None else '{{' + deep + '}}'}"
+    with pytest.raises(DeclarationError, match=r"prompt\.md:3: the user message is nested too"):
+        Prompt.compile(text, Path("prompt.md"))

@@ -1,6 +1,8 @@
 """`acdc check`: what a request file holds and what its order is worth."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -8,7 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from support import MODEL, request_line
+from support import MODEL, Declare, request_line
 from tokenizers import Tokenizer
 
 from acdc_dagster.cli import main
@@ -306,3 +308,53 @@ def test_a_file_of_another_format_is_examined_for_the_only_model(tmp_path: Path)
     assert found["warnings"] == []
     uri = (tmp_path / "requests.jsonl").as_uri()
     assert json.loads(CliRunner().invoke(main, ["check", uri, "--json"]).stdout) == expected
+
+
+def test_a_wrong_environment_is_told(tmp_path: Path, deployment: Deployment, here: None) -> None:
+    """What a file is checked with comes from it, so it is not left out in silence."""
+    file = tmp_path / "requests.jsonl"
+    file.write_text(request_line())
+    environment = deployment.root / "resources" / "local.yaml"
+    environment.write_text("tabels: x\n" + environment.read_text())
+    result = check(file)
+    assert result.exit_code == 1
+    assert f"{environment}:1: tabels: unknown field (did you mean tables?)" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("what", "options", "said"),
+    [
+        ("tagg", (), "choose one of: tags"),
+        ("x" * 300, (), "choose one of: tags"),
+        ("tags", ("--partition", "zz"), "Give --partition with one of: a, b"),
+        ("tags", (), "Give one with --partition"),
+    ],
+    ids=["no job", "long name", "no such partition", "no partition"],
+)
+def test_a_wrong_job_or_partition_names_the_right_ones(
+    declare: Declare, here: None, what: str, options: tuple[str, ...], said: str
+) -> None:
+    """A mistyped job is told as such, and a partition has to be a declared one."""
+    partitions = {"cadence": "static", "keys": ["a", "b"]}
+    source = {"requests": "in/{partition}.jsonl"}
+    declare("tags", {"source": source, "model": MODEL, "partitions": partitions})
+    result = CliRunner().invoke(main, ["check", what, *options])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert said in result.stderr
+
+
+def test_an_output_that_takes_no_more_is_told(tmp_path: Path) -> None:
+    """A full disk behind standard output is the user's to mend."""
+    file = tmp_path / "requests.jsonl"
+    file.write_text(request_line())
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "acdc_dagster.cli", "check", str(file)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: Standard output cannot be written: No space left")
+    assert "Traceback" not in done.stderr
