@@ -1,13 +1,17 @@
 """CSV files as a table: what a record is, and that a bad line costs no other row."""
 
 import gzip
+import random
 
+import polars as pl
 import pytest
 from support import Declare
 from support_table import contents, drain, open_source, over_table
 
 from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import SourceError
+from acdc_dagster.requests.lines import Lines
+from acdc_dagster.requests.tables.csv_records import records
 
 
 def bad_lines(
@@ -109,6 +113,82 @@ def test_a_quote_that_is_never_closed_swallows_no_rows(
     asked, told = bad_lines(deployment, declare, content)
     assert told == [(1, "Line 2", b'x,"open')]
     assert len(asked) == count + 1
+
+
+@pytest.mark.parametrize("row", ['1,5" pan,"x', '1,5","x'], ids=["closed", "open"])
+def test_a_quote_that_each_line_opens(row: str) -> None:
+    """Each line is told as bad; none of them costs a look at all those after it."""
+    count = 100_000
+    text = pl.Series([*[row] * count, 'z"y'])
+    blocks = [Lines("items.csv", n + 1, text[n : n + 16_384]) for n in range(0, count + 1, 16_384)]
+    found = list(records(blocks))
+    assert sum(part.text.len() for part in found) == 1  # the last: its quote is text
+    assert [line.number for part in found for line in part.bad] == list(range(1, count + 1))
+
+
+def _is_record(text: str) -> bool:
+    """Character by character: a field in quotes ends with one, any other with its line."""
+    state = "begin"
+    for character in text:
+        match state, character:
+            case "quoted", '"':
+                state = "closed"
+            case "quoted", _:
+                pass
+            case "closed", '"':
+                state = "quoted"
+            case "closed" | "begin" | "plain", ",":
+                state = "begin"
+            case "closed", _:
+                return False
+            case _, "\n":
+                return False
+            case "begin", '"':
+                state = "quoted"
+            case _:
+                state = "plain"
+    return state != "quoted"
+
+
+def _told_one_by_one(lines: list[str]) -> tuple[list[int], list[int]]:
+    """Numbers of the lines that begin a record, and of those that belong to none."""
+    begin: list[int] = []
+    bad: list[int] = []
+    at = 0
+    while at < len(lines):
+        odd = (n for n in range(at + 1, len(lines)) if lines[n].count('"') % 2)
+        end = at if _is_record(lines[at]) else next(odd, at)
+        if _is_record("\n".join(lines[at : end + 1])):
+            begin.append(at + 1)
+            at = end + 1
+        else:
+            bad.append(at + 1)
+            at += 1
+    return [number for number in begin if lines[number - 1].strip()], bad
+
+
+def test_records_of_any_lines() -> None:
+    """They are those that a look at each line by itself tells, however the lines come."""
+    chance = random.Random(7)
+    several = 0
+    for _ in range(300):
+        lines = [
+            "".join(
+                chance.choices(['"', '""', ",", "a", '5" p', '","', " "], k=chance.randrange(6))
+            )
+            for _ in range(chance.randint(1, 9))
+        ]
+        step = chance.randint(1, 9)
+        blocks = [
+            Lines("items.csv", start + 1, pl.Series(lines[start : start + step]))
+            for start in range(0, len(lines), step)
+        ]
+        found = list(records(blocks))
+        begin = [number for part in found for number in part.lines]
+        bad = [line.number for part in found for line in part.bad]
+        assert (begin, bad) == _told_one_by_one(lines), lines
+        several += any("\n" in text for part in found for text in part.text)
+    assert several > 10
 
 
 def test_bad_utf8_late_in_a_long_file(deployment: Deployment, declare: Declare) -> None:

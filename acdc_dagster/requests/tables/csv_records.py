@@ -1,9 +1,11 @@
 """Lines of a CSV file put together to records, and the lines that belong to none."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
 import polars as pl
 
 from acdc_dagster.requests.lines import Lines
@@ -21,6 +23,10 @@ _LENIENT = rf'(?:{_QUOTED}|(?:[^",\n][^,\n]*+)?)'
 _FIELD = re.compile(rf"(?:\A|(?<=,)){_LENIENT}(?=,|\Z)")
 _MENDABLE = re.compile(rf"{_LENIENT}(?:,{_LENIENT})*+")
 _OPENING = re.compile(rf'(?:{_LENIENT},)*+"(?:[^"]|"")*+')
+# A line that begins within quotes: one that ends within quotes too, and one that ends a record.
+_FIELD_IN_RUST = r'(?:"(?:[^"]|"")*"|(?:[^",][^,]*)?)'
+_THROUGH_IN_RUST = rf'(?s)^(?:[^"]|"")*(?:",(?:{_FIELD_IN_RUST},)*"(?:[^"]|"")*)?$'
+_CLOSING_IN_RUST = rf'(?s)^(?:[^"]|"")*"(?:,{_FIELD_IN_RUST})*$'
 _LONGEST = 4 * 2**20  # characters of a record of several lines: a quote that nobody closes ends
 
 
@@ -45,18 +51,30 @@ def records(blocks: Iterable[Lines]) -> Iterator[Records]:
     A quoted field may hold line ends. A line with text after a closing quote, or with a quote that
     is never closed, is bad by itself; the line after it begins a record again.
     """
-    rest: Lines | None = None
+    waiting: list[Lines] = []  # what the last cut left, and the blocks after it
     for block in blocks:
-        found, rest = _cut(block if rest is None else _joined(rest, block), last=False)
+        waiting.append(block)
+        if len(waiting) > 1 and sum(map(_size, waiting[1:])) < _size(waiting[0]):
+            continue  # so that no line is looked at more than a few times
+        found, rest = _cut(_joined(waiting), last=False)
+        waiting = [] if rest is None else [rest]
         yield found
-    if rest is not None:
-        yield _cut(rest, last=True)[0]
+    if waiting:
+        yield _cut(_joined(waiting), last=True)[0]
 
 
-def _joined(rest: Lines, block: Lines) -> Lines:
-    held = rest.text.len()
-    not_utf8 = {place + held: line for place, line in block.not_utf8.items()}
-    return Lines(rest.file, rest.first, pl.concat([rest.text, block.text]), not_utf8)
+def _size(block: Lines) -> int:
+    return int(block.text.str.len_chars().sum())
+
+
+def _joined(blocks: list[Lines]) -> Lines:
+    not_utf8: dict[int, bytes] = {}
+    held = 0
+    for block in blocks:
+        not_utf8 |= {place + held: line for place, line in block.not_utf8.items()}
+        held += block.text.len()
+    text = pl.concat([block.text for block in blocks])
+    return Lines(blocks[0].file, blocks[0].first, text, not_utf8)
 
 
 def _cut(block: Lines, *, last: bool) -> tuple[Records, Lines | None]:
@@ -99,18 +117,19 @@ def _by_parity(block: Lines, *, last: bool) -> tuple[Records, int] | None:
 
 def _line_by_line(block: Lines, *, last: bool) -> tuple[Records, int]:
     """Records, and where the rest begins, of lines some of which belong to none."""
-    lines: list[str | None] = block.text.to_list()
+    quoted = _Quoted.of(block.text)
+    lines = quoted.lines
     texts: list[str] = []
     numbers: list[int] = []
     bad: list[BadLine] = []
     at = 0
     while at < len(lines):
-        record, end = _record_at(lines, at)
+        record, end = _record_at(quoted, at)
         if record is not None:
             texts.append(record)
             numbers.append(block.first + at)
             at = end
-        elif end == len(lines) and not last and _is_short(lines[at:]):
+        elif end == len(lines) and not last:
             break
         else:
             bad.append(_bad(block, at))
@@ -118,9 +137,48 @@ def _line_by_line(block: Lines, *, last: bool) -> tuple[Records, int]:
     return Records(pl.Series(texts, dtype=pl.String), pl.Series(numbers, dtype=pl.Int64), bad), at
 
 
-def _record_at(lines: list[str | None], start: int) -> tuple[str | None, int]:
+@dataclass(frozen=True)
+class _Quoted:
+    """What lines are if they begin within quotes, found out once for each of them.
+
+    Attributes:
+        lines: Their text; None where a line is not UTF-8.
+        ends: Characters up to each line, and after the last.
+        stops: Places of the lines that do not end within quotes.
+        closing: Those of them that end a record.
+    """
+
+    lines: list[str | None]
+    ends: list[int]
+    stops: list[int]
+    closing: set[int]
+
+    @staticmethod
+    def of(text: pl.Series) -> "_Quoted":
+        odd = text.str.count_matches('"', literal=True) % 2 == 1
+        through = (text.str.contains(_THROUGH_IN_RUST) & ~odd).fill_null(value=False)
+        closing = (text.str.contains(_CLOSING_IN_RUST) & odd).fill_null(value=False)
+        sizes = text.str.len_chars().fill_null(0).to_numpy().astype(np.int64)
+        return _Quoted(
+            text.to_list(),
+            [0, *np.cumsum(sizes).tolist()],
+            (~through).arg_true().to_list(),
+            set(closing.arg_true().to_list()),
+        )
+
+    def stop(self, start: int) -> int | None:
+        """The place of the first line from `start` on that does not end within quotes."""
+        found = bisect_left(self.stops, start)
+        return self.stops[found] if found < len(self.stops) else None
+
+    def is_short(self, start: int, end: int) -> bool:
+        """Whether those lines can belong to one record."""
+        return self.ends[end] - self.ends[start] <= _LONGEST
+
+
+def _record_at(quoted: _Quoted, start: int) -> tuple[str | None, int]:
     """The record that begins with a line, if there is one, and the place after what was read."""
-    first = lines[start]
+    first = quoted.lines[start]
     if first is None:
         return None, start
     record = _well_formed(first)
@@ -128,16 +186,14 @@ def _record_at(lines: list[str | None], start: int) -> tuple[str | None, int]:
         return record, start + 1
     if not _OPENING.fullmatch(first):
         return None, start
-    size = 0
-    for place in range(start + 1, len(lines)):
-        line = lines[place]
-        size += len(line or "")
-        if line is None or size > _LONGEST:
-            return None, start
-        if line.count('"') % 2:
-            record = _well_formed("\n".join(str(part) for part in lines[start : place + 1]))
-            return (None, start) if record is None else (record, place + 1)
-    return None, len(lines)
+    stop = quoted.stop(start + 1)
+    if stop is None:
+        end = len(quoted.lines)
+        return None, end if quoted.is_short(start + 1, end) else start
+    if stop not in quoted.closing or not quoted.is_short(start + 1, stop + 1):
+        return None, start
+    record = _well_formed("\n".join(str(part) for part in quoted.lines[start : stop + 1]))
+    return record, stop + 1
 
 
 def _well_formed(text: str) -> str | None:
@@ -151,10 +207,6 @@ def _well_formed(text: str) -> str | None:
         '"' + field.replace('"', '""') + '"' if '"' in field and field[0] != '"' else field
         for field in fields
     )
-
-
-def _is_short(lines: list[str | None]) -> bool:
-    return sum(len(line or "") for line in lines) <= _LONGEST
 
 
 def _bad(block: Lines, place: int) -> BadLine:

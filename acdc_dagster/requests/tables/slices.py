@@ -48,11 +48,13 @@ class Slice:
         """Rows and bad lines of one file, in the order of their lines in it."""
         if not bad:
             return Slice(rows, pl.int_range(rows.height, eager=True))
-        order = pl.concat([lines, pl.Series([line.number for line in bad], dtype=pl.Int64)]).sort()
+        numbers = pl.Series([line.number for line in bad], dtype=pl.Int64)
+        order = pl.concat([lines, numbers]).sort()
+        places = order.search_sorted(numbers).to_list()
         return Slice(
             rows,
             order.search_sorted(lines).cast(pl.Int64),
-            [replace(line, number=order.search_sorted(line.number)) for line in bad],
+            [replace(line, number=place) for line, place in zip(bad, places, strict=True)],
         )
 
     def readable(self, id_column: str | None) -> "Slice":
