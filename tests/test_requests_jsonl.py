@@ -17,7 +17,7 @@ from acdc_dagster.deployment import Deployment
 from acdc_dagster.errors import SourceError
 from acdc_dagster.job import Job
 from acdc_dagster.requests.body import CHAT, COMPLETIONS, EMBEDDINGS, ChatBody, parse_body
-from acdc_dagster.requests.files.jsonl import RequestFiles
+from acdc_dagster.requests.files.jsonl import RequestFiles, request_files
 from acdc_dagster.requests.rejected import Rejection
 from acdc_dagster.requests.stage import source_of, take_in
 from acdc_dagster.tables import Tables
@@ -864,3 +864,10 @@ def test_every_row_is_accounted_for(tmp_path: Path, seed: int) -> None:
     again = take_files([file], MODEL)
     assert again.requests.equals(taken.requests)
     assert again.rejections == taken.rejections
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b"])
+def test_a_name_that_no_file_can_have(tmp_path: Path, name: str) -> None:
+    """It is told as a file that is not there."""
+    with pytest.raises(SourceError, match="No request file is at"):
+        request_files(name, "", tmp_path, {})
