@@ -264,6 +264,21 @@ def test_a_header_that_is_none(deployment: Deployment, declare: Declare, content
         open_source(over_table(declare, "items.csv"), deployment)
 
 
+def test_a_header_that_names_a_column_twice(deployment: Deployment, declare: Declare) -> None:
+    """Nobody can tell which is meant; columns without a name may be several."""
+    (deployment.root / "items.csv").write_text("id,title,id\n1,a,2\n")
+    with pytest.raises(SourceError, match=r"items\.csv has two columns 'id'"):
+        open_source(over_table(declare, "items.csv"), deployment)
+    assert bad_lines(deployment, declare, b"id,title,,\n1,a,b,c\n") == ({"1": "a"}, [])
+
+
+def test_a_quote_in_a_header(deployment: Deployment, declare: Declare) -> None:
+    """It is doubled as in any field, and is one in the column's name."""
+    (deployment.root / "items.csv").write_text('"i""d",title\n1,a\n')
+    job = over_table(declare, "items.csv", source={"id_column": 'i"d'})
+    assert contents(drain(open_source(job, deployment))) == {"1": "a"}
+
+
 def test_a_bad_line_is_in_every_partition(deployment: Deployment, declare: Declare) -> None:
     """Nobody can tell whose it is; it has a number among the rows of each."""
     (deployment.root / "items.csv").write_text("id,title,day\n1,a,mon\n2,b,tue\nbad\n3,c,mon\n")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import polars as pl
-from polars.exceptions import ColumnNotFoundError, ComputeError, NoDataError
+from polars.exceptions import ColumnNotFoundError, ComputeError, DuplicateError, NoDataError
 
 from acdc_dagster.requests.lines import read_lines
 from acdc_dagster.requests.refused import Refused
@@ -71,10 +71,11 @@ class _Part:
         for name in columns:
             if name not in self.header:
                 raise ColumnNotFoundError(f"{self.file} has no column {name!r}")
-        header = ",".join('"' + name.replace('"', '""') + '"' for name in self.header)
-        text = "\n".join([header, *self.records.text])
-        schema = dict.fromkeys(self.header, pl.String)
-        rows = pl.read_csv(text.encode(), schema=schema).select(columns)
+        # By number: polars does not take the doubled quotes out of a column's name.
+        numbers = [str(number) for number in range(len(self.header))]
+        text = "\n".join([",".join(numbers), *self.records.text])
+        rows = pl.read_csv(text.encode(), schema=dict.fromkeys(numbers, pl.String))
+        rows = rows.rename(dict(zip(numbers, self.header, strict=True))).select(columns)
         if rows.height != self.records.text.len():  # ids would meet the wrong rows
             raise ComputeError(f"{self.file} was read as other rows than it has")
         return rows
@@ -83,7 +84,14 @@ class _Part:
 def _header(file: str, found: Records) -> list[str]:
     if found.text.len() == 0 or any(line.number < found.lines[0] for line in found.bad):
         raise NoDataError(f"{file} does not begin with a header line")
-    return pl.read_csv(f"{found.text[0]}\n".encode(), infer_schema=False).columns
+    line = f"{found.text[0]}\n".encode()
+    names = pl.read_csv(line, has_header=False, infer_schema=False).row(0)
+    for name in names:
+        if name and names.count(name) > 1:
+            raise DuplicateError(f"{file} has two columns {name!r}; rename one of them")
+    # Columns without a name, as a spreadsheet leaves behind, get one each.
+    blank = pl.read_csv(line, infer_schema=False).columns
+    return [name or other for name, other in zip(names, blank, strict=True)]
 
 
 def _with_as_many_fields(file: str, wanted: int, found: Records) -> Records:
