@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 import dagster as dg
+import polars as pl
 
 from acdc_dagster.definitions import build
 from acdc_dagster.deployment import Deployment
@@ -42,7 +43,9 @@ def run_job(name: str, partition: str | None) -> bool:
         )
     tables = Tables(deployment.tables_root, name, deployment.environment.storage_options)
     if result.success:
-        for line in _summary(job, tables, partition or WHOLE, _speed(result)):
+        for line in _summary(
+            job, tables, partition or WHOLE, _computed(result, tables, partition or WHOLE)
+        ):
             click.echo(line)
     else:
         click.echo(
@@ -89,24 +92,44 @@ def _check_partition(job: Job, partition: str | None) -> None:
         )
 
 
-def _speed(result: dg.ExecuteInProcessResult) -> str:
+def _computed(result: dg.ExecuteInProcessResult, tables: Tables, partition: str) -> str:
+    """What the engines did in this run, its later attempts too."""
+    tokens = (pl.len(), pl.col("prompt_tokens", "cached_tokens").sum())
+    own = tables.scan("inference", partition).filter(pl.col("run_id") == result.run_id)
+    requests, prompt, cached = tables.collect(own.select(tokens)).row(0)
+    if not requests:
+        return "nothing to compute, all answers were there"
+    hit_rate = f"{100 * cached / prompt:.1f} %" if prompt else "none"
+    told = f"{requests:,} computed, prefix hit rate {hit_rate}"
     for event in result.get_asset_materialization_events():
         if event.asset_key is not None and event.asset_key.path[-1] == "inference":
-            metadata = event.materialization.metadata
-            if metadata["computed"].value:
-                return f"{metadata['tokens_per_second'].value} tokens/s"
-    return "nothing to compute, all answers were there"
+            speed = event.materialization.metadata.get("tokens_per_second")
+            if speed is not None and speed.value:
+                told += f"; {speed.value} tokens/s"
+    return told
 
 
-def _summary(job: Job, tables: Tables, partition: str, speed: str) -> Iterator[str]:
+def _failed(tables: Tables, partition: str) -> str | None:
+    """How many rows have no usable answer, by class; None if all have one."""
+    outputs = tables.scan("outputs", partition)
+    failed = outputs.filter(pl.col("status") == "failed").select("error_class").collect()
+    if failed.is_empty():
+        return None
+    classes = failed["error_class"].drop_nulls().value_counts(sort=True).iter_rows()
+    told = ", ".join(f"{name}: {count:,}" for name, count in classes)
+    total = tables.count("outputs", partition)
+    return f"{failed.height:,} of {total:,} outputs have status failed ({told}): see docs/rows.md"
+
+
+def _summary(job: Job, tables: Tables, partition: str, computed: str) -> Iterator[str]:
     yield ""
     yield f"{job.name}, partition {partition}"
     for name in SCHEMAS:
         yield f"  {name:<16} {tables.count(name, partition):>8} rows"
-    results = tables.read("inference", partition, ["prompt_tokens", "cached_tokens"])
-    prompt, cached = (int(results[name].sum()) for name in ("prompt_tokens", "cached_tokens"))
-    hit_rate = f"{100 * cached / prompt:.1f} %" if prompt else "none"
-    yield f"  prefix hit rate {hit_rate}; {speed}"
+    yield f"  {computed}"
+    failed = _failed(tables, partition)
+    if failed is not None:
+        yield f"  {failed}"
     yield ""
     shown = [column.name for column in job.answer_columns] or ["text"]
     outputs = tables.scan("outputs", partition).select("custom_id", *shown)

@@ -126,7 +126,8 @@ class RequestFiles:
                 except OSError as error:
                     raise _unreadable(file, error) from error
         known = {file for file in self.files if isinstance(file, Path)}
-        for file in [] if self.listed is None else self.listed():
+        now: Sequence[Path] = [] if self.listed is None else self.listed()
+        for file in now:
             if file in known:
                 continue
             raise SourceError(
