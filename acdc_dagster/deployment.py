@@ -236,11 +236,9 @@ class Deployment:
             if name != base and name not in place.loras:
                 continue
             model = found_model(base, Path(self.resolve(place.path)), place, declared_in)
-            if place.drafter is not None and place.drafter.path is not None:
-                path = self.resolve(place.drafter.path)
-                model = replace(model, drafter=place.drafter.model_copy(update={"path": path}))
-            elif place.drafter is not None:
-                model = replace(model, drafter=place.drafter)
+            if (drafter := place.drafter) is not None:
+                path = None if drafter.path is None else self.resolve(drafter.path)
+                model = replace(model, drafter=drafter.model_copy(update={"path": path}))
             if name == base:
                 return model
             return adapted(model, name, Path(self.resolve(place.loras[name])), declared_in)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self, cast
@@ -74,13 +75,7 @@ class Model:
 
 def found_model(name: str, path: Path, place: ModelPlace | None, declared_in: str) -> Model:
     """The model in folder `path`. Raises ModelError if the folder lacks what a job needs."""
-    for needed in ("config.json", "tokenizer.json"):
-        if not (path / needed).is_file():
-            raise ModelError(
-                f"The model {name!r} has no {needed} in {path}"
-                f"{'' if path.is_dir() else ', which is no folder'}.",
-                f"Put the model there, or correct its path in {declared_in}.",
-            )
+    _check_holds(path, ("config.json", "tokenizer.json"), "model", name, declared_in)
     limit = _own_context_length(path)
     if place is not None and place.max_model_len is not None:
         limit = min(limit, place.max_model_len)
@@ -94,15 +89,22 @@ def adapted(base: Model, name: str, adapter: Path, declared_in: str) -> Model:
     Raises:
         ModelError: The adapter's folder lacks its configuration or its weights.
     """
-    for needed in ("adapter_config.json", "adapter_model.safetensors"):
-        if not (adapter / needed).is_file():
-            raise ModelError(
-                f"The adapter {name!r} has no {needed} in {adapter}"
-                f"{'' if adapter.is_dir() else ', which is no folder'}.",
-                f"Put the adapter there, or correct its path in {declared_in}.",
-            )
+    needed = ("adapter_config.json", "adapter_model.safetensors")
+    _check_holds(adapter, needed, "adapter", name, declared_in)
     revision = version_of([base.name, base.revision, _fingerprint(adapter)])
     return replace(base, name=name, revision=revision, adapter=adapter)
+
+
+def _check_holds(
+    folder: Path, files: Sequence[str], kind: str, name: str, declared_in: str
+) -> None:
+    for needed in files:
+        if not (folder / needed).is_file():
+            raise ModelError(
+                f"The {kind} {name!r} has no {needed} in {folder}"
+                f"{'' if folder.is_dir() else ', which is no folder'}.",
+                f"Put the {kind} there, or correct its path in {declared_in}.",
+            )
 
 
 def _own_context_length(path: Path) -> int:

@@ -111,8 +111,9 @@ def _computed(result: dg.ExecuteInProcessResult, tables: Tables, partition: str)
 
 def _failed(tables: Tables, partition: str) -> str | None:
     """How many rows have no usable answer, by class; None if all have one."""
-    outputs = tables.scan("outputs", partition)
-    failed = outputs.filter(pl.col("status") == "failed").select("error_class").collect()
+    failed = tables.collect(
+        tables.scan("outputs", partition).filter(pl.col("status") == "failed").select("error_class")
+    )
     if failed.is_empty():
         return None
     classes = failed["error_class"].drop_nulls().value_counts(sort=True).iter_rows()

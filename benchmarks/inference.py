@@ -106,6 +106,13 @@ def _median(taken: list[Taken], name: str) -> float:
     return median(one.result[name] for one in taken)
 
 
+def _compare(bench: Bench, measure: str, name: str, theirs: list[Taken], ours: list[Taken]) -> None:
+    """Note how many times our seconds theirs are, without the start of the engine and with it."""
+    for ending, seconds in (("", "seconds"), ("_with_start", "with_start")):
+        ratio = _median(theirs, seconds) / _median(ours, seconds)
+        bench.found[f"{measure}{ending}_{name}"] = ratio
+
+
 def worker_overhead(bench: Bench) -> None:
     """Wall seconds of a worker over those of the bare engine, from when each is up."""
     for name in bench.names():
@@ -132,9 +139,7 @@ def run_batch_vs_worker(bench: Bench) -> None:
             _step("job", folder=place, **same),
         ]
         theirs, ours = alternate(steps, bench.rounds)
-        for measure, seconds in (("", "seconds"), ("_with_start", "with_start")):
-            ratio = _median(theirs, seconds) / _median(ours, seconds)
-            bench.found[f"run_batch_vs_worker{measure}_{name}"] = ratio
+        _compare(bench, "run_batch_vs_worker", name, theirs, ours)
         bench.found[f"equal_answers_run_batch_{name}"] = _equal(ours[0], theirs[0])
         bench.record[f"run_batch_vs_worker_{name}"] = _record(run_batch=theirs, job=ours)
 
@@ -154,9 +159,7 @@ def daft_vs_worker(bench: Bench) -> None:
             _step("job", file=file, folder=str(bench.folder / f"beside_daft_{name}"), **same),
         ]
         theirs, ours = alternate(steps, bench.rounds)
-        for measure, seconds in (("", "seconds"), ("_with_start", "with_start")):
-            ratio = _median(theirs, seconds) / _median(ours, seconds)
-            bench.found[f"daft_vs_worker{measure}_{name}"] = ratio
+        _compare(bench, "daft_vs_worker", name, theirs, ours)
         bench.found[f"equal_answers_daft_{name}"] = _equal(ours[0], theirs[0])
         bench.record[f"daft_vs_worker_{name}"] = _record(daft=theirs, job=ours)
 

@@ -14,13 +14,12 @@ import polars as pl
 import yaml
 from deltalake import DeltaTable
 
-from acdc_dagster.deployment import Commit, Limits
 from acdc_dagster.job import Job
-from acdc_dagster.planning.plan import EngineSettings, Plan
 from acdc_dagster.reconcile.stage import reconcile
 from acdc_dagster.schemas import SCHEMAS, TableName
 from acdc_dagster.tables import Tables
 from benchmarks.measure import Work
+from benchmarks.recorded import simulated_plan
 
 PARTITION = "all"
 _REPAIRED = 5  # one row of so many is repaired
@@ -53,8 +52,13 @@ def results(folder: str, rows: int) -> Work:
         )
         tables.replace("request_map", PARTITION, mapped)
         tables.replace("raw_requests", PARTITION, _whole("raw_requests", mapped))
-        plan = pl.DataFrame({"plan": [_plan().model_dump_json()]})
-        tables.replace("profile", PARTITION, _whole("profile", plan))
+        # Only the model's name is read of it.
+        plan = simulated_plan(0, {}).model_copy(update={"model": _MODEL})
+        tables.replace(
+            "profile",
+            PARTITION,
+            _whole("profile", pl.DataFrame({"plan": [plan.model_dump_json()]})),
+        )
         # A worker answers in the order of tokens, not of lines.
         order = np.random.default_rng(0).permutation(rows)
         tables.replace("inference", PARTITION, _whole("inference", _answers(order)))
@@ -182,28 +186,3 @@ def _job(folder: str) -> Job:
 
 def _tables(folder: str) -> Tables:
     return Tables(str(Path(folder) / "tables"), "tagged")
-
-
-def _plan() -> Plan:
-    """Only the model's name is read of it."""
-    return Plan(
-        backend="local",
-        model=_MODEL,
-        model_revision="1",
-        engine=EngineSettings(
-            model_path="",
-            max_model_len=1,
-            max_num_seqs=1,
-            max_num_batched_tokens=1,
-            block_size=1,
-            kv_cache_gib=None,
-            dtype="auto",
-            tensor_parallel=1,
-            expert_parallel=1,
-            extra={},
-        ),
-        shards=[],
-        commit=Commit(),
-        limits=Limits(),
-        why=[],
-    )

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
+from support_history import settings
 from vllm_client import Client, started
 
 from acdc_dagster.inference.engines.vllm_speculation import speculative_arguments
@@ -19,20 +20,8 @@ PROMPT = [
 
 def arguments(speculation: Speculation | None, **extra: object) -> dict[str, object]:
     """Those of an engine with nothing else of interest."""
-    settings = EngineSettings(
-        model_path="/m",
-        max_model_len=512,
-        max_num_seqs=64,
-        max_num_batched_tokens=512,
-        block_size=16,
-        kv_cache_gib=None,
-        dtype="auto",
-        tensor_parallel=1,
-        expert_parallel=1,
-        extra=extra,
-        speculation=speculation,
-    )
-    return speculative_arguments(settings).get("speculative_config", {})
+    made = settings(extra=extra, speculation=speculation)
+    return speculative_arguments(made).get("speculative_config", {})
 
 
 def test_vllms_own_words() -> None:
@@ -65,21 +54,10 @@ def test_a_schedule_that_would_be_dropped() -> None:
 
 def test_settings_of_an_earlier_version_are_read() -> None:
     """Rows of `history` that know no speculation but the count of tokens, which was 0."""
-    settings = EngineSettings(
-        model_path="/m",
-        max_model_len=512,
-        max_num_seqs=64,
-        max_num_batched_tokens=512,
-        block_size=16,
-        kv_cache_gib=None,
-        dtype="auto",
-        tensor_parallel=1,
-        expert_parallel=1,
-        extra={},
-    )
-    earlier = json.loads(settings.model_dump_json()) | {"speculative_tokens": 0}
+    made = settings()
+    earlier = json.loads(made.model_dump_json()) | {"speculative_tokens": 0}
     del earlier["speculation"]
-    assert EngineSettings.model_validate_json(json.dumps(earlier)) == settings
+    assert EngineSettings.model_validate_json(json.dumps(earlier)) == made
     with pytest.raises(ValidationError):
         EngineSettings.model_validate_json(json.dumps({**earlier, "unheard_of": 1}))
 
